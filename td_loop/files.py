@@ -1,0 +1,204 @@
+"""Atomic files, checked npz, JSON that keeps non-finite numbers, symlinks: the only door to the disk.
+
+The recipe everywhere: write a temporary name in the same folder, flush, fsync, `os.replace`, fsync the folder.
+A reader therefore finds the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from td_loop.errors import DataError, StorageError
+
+Array = npt.NDArray[Any]
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of a full, read-only or failing disk into a `StorageError` that names `path`."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in _STORAGE_ERRNOS:
+            raise StorageError(
+                f"cannot write {path}: {e.strerror}; free space or choose another folder, then run again"
+            ) from e
+        raise
+
+
+def fsync_dir(folder: Path) -> None:
+    """Make a rename in `folder` durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a binary file that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Raises:
+        StorageError: the disk is full, read-only or failing.
+    """
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(fd, "wb") as f:
+                yield f
+                f.flush()
+                os.fsync(f.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        fsync_dir(path.parent)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path`, atomically."""
+    with atomic_file(path) as f:
+        f.write(data)
+
+
+def replace_symlink(link: Path, target: str) -> None:
+    """Point `link` at `target` (relative to the link's folder) in one step.
+
+    Remove-then-create would leave a moment in which readers find nothing; renaming a new link over it does not.
+    """
+    with storage_errors(link):
+        temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        temporary.symlink_to(target)
+        temporary.replace(link)
+        fsync_dir(link.parent)
+
+
+def sha256(path: Path) -> str:
+    """The hex SHA-256 of a file's bytes."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
+
+
+def _jsonable(x: Any) -> Any:
+    """Spell non-finite floats out, and turn numpy values and paths into plain ones."""
+    if isinstance(x, np.generic):
+        x = x.item()
+    if isinstance(x, float) and not math.isfinite(x):
+        # orjson would write null, which hides exactly what S4.1 looks for.
+        return "NaN" if math.isnan(x) else ("Infinity" if x > 0 else "-Infinity")
+    if isinstance(x, Mapping):
+        return {str(k): _jsonable(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return [_jsonable(v) for v in x]
+    if isinstance(x, np.ndarray):
+        return _jsonable(x.tolist())
+    if isinstance(x, Path):
+        return str(x)
+    return x
+
+
+def dumps_json(value: Any, *, indent: bool = False) -> bytes:
+    """JSON bytes; NaN and infinities become the strings "NaN", "Infinity", "-Infinity"."""
+    return orjson.dumps(_jsonable(value), option=orjson.OPT_INDENT_2 if indent else 0)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically (see `dumps_json`)."""
+    write_bytes(path, dumps_json(value, indent=True) + b"\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: the file is missing or does not parse; the message names it.
+    """
+    try:
+        return orjson.loads(path.read_bytes())
+    except FileNotFoundError as e:
+        raise DataError(f"{path}: no such file") from e
+    except orjson.JSONDecodeError as e:
+        raise DataError(f"{path}: not valid JSON ({e})") from e
+
+
+def as_float(x: Any) -> float:
+    """A JSON number back to float; the strings that `dumps_json` writes for non-finite values included."""
+    if isinstance(x, str) and x in _NON_FINITE:
+        return _NON_FINITE[x]
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        raise DataError(f"expected a number, found {x!r}")
+    return float(x)
+
+
+# --- npz -------------------------------------------------------------------------------------------------
+
+
+def save_npz(path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], *, compress: bool = False) -> None:
+    """Write `arrays` and a JSON `meta` entry to one npz, atomically.
+
+    Arrays that are equal give a file that is equal byte for byte: `np.savez` stamps members with a fixed date.
+    """
+    entries: dict[str, Any] = {**arrays, "meta": np.array(dumps_json(meta).decode())}
+    with atomic_file(path) as f:
+        (np.savez_compressed if compress else np.savez)(f, **entries)
+
+
+def load_npz(path: Path, error: type[DataError] = DataError) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read every member of an npz now, so that a flipped byte is found here and not somewhere later.
+
+    Returns:
+        The arrays by name, and the parsed `meta` entry.
+
+    Raises:
+        DataError (or the subclass `error`): missing, truncated, damaged, or without a `meta` entry.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as z:
+            arrays = {name: z[name] for name in z.files}
+    except FileNotFoundError as e:
+        raise error(f"{path}: no such file") from e
+    except IsADirectoryError as e:
+        raise error(f"{path}: is a folder, not an npz file") from e
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, NotImplementedError, OSError) as e:
+        raise error(f"{path}: damaged or not an npz file ({e}); restore it or make it again") from e
+    if "meta" not in arrays:
+        raise error(f"{path}: has no 'meta' entry; it was not written by td_loop")
+    try:
+        meta = orjson.loads(str(arrays.pop("meta")))
+    except orjson.JSONDecodeError as e:
+        raise error(f"{path}: its 'meta' entry is not JSON ({e})") from e
+    if not isinstance(meta, dict):
+        raise error(f"{path}: its 'meta' entry is not a JSON object")
+    return arrays, meta

@@ -1,0 +1,159 @@
+"""What the loop, prepare and the arena need from a game. Nothing outside a game's own folder knows more.
+
+`P` is the number of seats of a game (2..4), `F` the number of features, `T` the number of frames of a replay.
+Vectors over seats always have length 4, in seat order, padded with 0 / False: seats are never re-labelled.
+A frame is one turn of one replay; its action leads to the next frame; the last frame has no action.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from td_loop.value.model import SplineValue
+
+FloatArray = npt.NDArray[np.floating[Any]]
+BoolArray = npt.NDArray[np.bool_]
+
+MAX_SEATS = 4
+TURN_BITS = 11
+"""A frame id is `content_hash(52 bits) << TURN_BITS | turn`: 63 bits, so it fits a positive int64."""
+
+S = TypeVar("S")
+"""A game's state: what one turn looks like, opaque to everybody but the game. Never changed in place."""
+A = TypeVar("A")
+"""One seat's action of one turn: a sequence of launches (moves), opaque to everybody but the game."""
+
+
+@dataclass(frozen=True)
+class GameInfo:
+    """One replayed game.
+
+    Attributes:
+        content_id: hex SHA-256 of the game's content; never of its file name or place in a folder.
+        n_players: P.
+        n_frames: T, the number of frames; turns run from 0 to T-1.
+        outcome: f64[4], winners share 1 equally; None when the outcome is not known or not to be trusted.
+        name: what to call it in messages (a file name, or `seed 17`).
+    """
+
+    content_id: str
+    n_players: int
+    n_frames: int
+    outcome: FloatArray | None
+    name: str
+
+    def frame_id(self, turn: int) -> int:
+        """Stable id of a frame (int64 >= 0): a function of content and turn alone."""
+        return int(self.content_id[:13], 16) << TURN_BITS | turn
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one search may spend. At least one of the two is set; the first one reached ends the search.
+
+    Attributes:
+        seconds: wall-clock time. Cannot repeat exactly.
+        evals: number of evaluated candidates. Repeats exactly.
+    """
+
+    seconds: float | None = None
+    evals: int | None = None
+
+
+@dataclass(frozen=True)
+class Decision(Generic[A]):
+    """Answer of a search: an action (always one, if only "no launch") and the candidates it evaluated."""
+
+    action: A
+    evals: int
+
+
+class Search(Protocol[S, A]):
+    """A search bound to one frozen value function. Keeps buffers between calls; one per process."""
+
+    def __call__(self, state: S, seat: int, budget: Budget, rng: np.random.Generator) -> Decision[A]:
+        """Choose the action of `seat` in `state`; it must not look at what nobody could know yet."""
+        ...
+
+
+class ReplaySet(Protocol[S, A]):
+    """Games opened for random access, without holding them in memory (workers open the same path again)."""
+
+    path: Path
+    content_hash: str
+    games: Sequence[GameInfo]
+
+    def state(self, game: int, turn: int) -> S:
+        """The full state of a frame; what is drawn later (comets, say) is known to it but not shown by it."""
+        ...
+
+    def action(self, game: int, turn: int, seat: int) -> A:
+        """What `seat` did in frame `turn` < T-1: legal launches only, in the order they took effect."""
+        ...
+
+
+class Game(Protocol[S, A]):
+    """A 2..4-seat simulation game."""
+
+    name: str
+    feature_names: tuple[str, ...]
+
+    def compile(self) -> None:
+        """Compile all kernels into the disk cache, so that workers only load them."""
+        ...
+
+    def open_replays(self, source: Path | None, cache: Path) -> ReplaySet[S, A]:
+        """Open replays; None is the bundled set. What must be converted first is kept under `cache`.
+
+        Raises:
+            ReplayError: nothing usable there.
+        """
+        ...
+
+    def initial(self, seed: int, n_players: int) -> S:
+        """The first state of a game."""
+        ...
+
+    def n_players(self, state: S) -> int:
+        """P."""
+        ...
+
+    def alive(self, state: S) -> BoolArray:
+        """bool[4]: seats that are still in the game."""
+        ...
+
+    def outcome(self, state: S) -> FloatArray | None:
+        """None while the game goes on; else f64[4], winners share 1 (if nobody won, alive seats share it)."""
+        ...
+
+    def features(self, state: S, gamma: float) -> npt.NDArray[np.float32]:
+        """f32[4, F]: features of every seat; zeros beyond P. `gamma` discounts the production forecast."""
+        ...
+
+    def step(self, state: S, actions: Sequence[A | None]) -> S:
+        """One tick of the engine under one action a seat (None: no launch)."""
+        ...
+
+    def n_launches(self, action: A) -> int:
+        """How many launches the action holds."""
+        ...
+
+    def partial(self, state: S, seat: int, action: A, m: int) -> S:
+        """`state` with the first `m` launches of `seat`'s action already made, before the tick."""
+        ...
+
+    def make_search(self, value: SplineValue) -> Search[S, A]:
+        """A search under `value`."""
+        ...
+
+
+def replay_set_hash(games: Sequence[GameInfo]) -> str:
+    """Hex SHA-256 over the sorted content ids: the same games give the same hash, in whatever order they lie."""
+    return hashlib.sha256("\n".join(sorted(g.content_id for g in games)).encode()).hexdigest()

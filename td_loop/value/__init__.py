@@ -1,0 +1,1 @@
+"""The additive spline value function V."""
