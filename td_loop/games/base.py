@@ -29,6 +29,9 @@ S = TypeVar("S")
 """A game's state: what one turn looks like, opaque to everybody but the game. Never changed in place."""
 A = TypeVar("A")
 """One seat's action of one turn: a sequence of launches (moves), opaque to everybody but the game."""
+S_contra = TypeVar("S_contra", contravariant=True)
+S_co = TypeVar("S_co", covariant=True)
+A_co = TypeVar("A_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -75,26 +78,26 @@ class Decision(Generic[A]):
     evals: int
 
 
-class Search(Protocol[S, A]):
+class Search(Protocol[S_contra, A]):
     """A search bound to one frozen value function. Keeps buffers between calls; one per process."""
 
-    def __call__(self, state: S, seat: int, budget: Budget, rng: np.random.Generator) -> Decision[A]:
+    def __call__(self, state: S_contra, seat: int, budget: Budget, rng: np.random.Generator) -> Decision[A]:
         """Choose the action of `seat` in `state`; it must not look at what nobody could know yet."""
         ...
 
 
-class ReplaySet(Protocol[S, A]):
+class ReplaySet(Protocol[S_co, A_co]):
     """Games opened for random access, without holding them in memory (workers open the same path again)."""
 
     path: Path
     content_hash: str
     games: Sequence[GameInfo]
 
-    def state(self, game: int, turn: int) -> S:
+    def state(self, game: int, turn: int) -> S_co:
         """The full state of a frame; what is drawn later (comets, say) is known to it but not shown by it."""
         ...
 
-    def action(self, game: int, turn: int, seat: int) -> A:
+    def action(self, game: int, turn: int, seat: int) -> A_co:
         """What `seat` did in frame `turn` < T-1: legal launches only, in the order they took effect."""
         ...
 

@@ -103,4 +103,4 @@ class Position(NamedTuple):
 
 def copy_state(s: State) -> State:
     """A state that shares no array with `s`."""
-    return State(*(a.copy() for a in s))
+    return State._make(a.copy() for a in s)

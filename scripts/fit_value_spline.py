@@ -1,0 +1,8 @@
+"""Door to `td-loop fit`: the same command, with the same flags."""
+
+import sys
+
+from td_loop.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["fit", *sys.argv[1:]]))

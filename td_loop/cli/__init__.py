@@ -1,0 +1,49 @@
+"""One Typer application. Every command is a module of this folder with a `register(app)` function.
+
+Command modules import no numba, torch or game at their top: `--help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from td_loop.errors import Interrupted, TdLoopError, UsageError
+
+app = typer.Typer(
+    name="td-loop",
+    help="Fitted policy iteration from replays: prepare targets, fit a value function, check, promote, repeat.",
+    epilog="Add --debug to any command to see the traceback of an error.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+_CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code (see `td_loop.errors`)."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    own = args[: args.index("--")] if "--" in args else args
+    debug = "--debug" in own
+    if debug:
+        args.remove("--debug")
+    try:
+        app(args=args, prog_name="td-loop")
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else (0 if e.code is None else 1)
+        return UsageError.exit_code if code == _CLICK_USAGE else code
+    except KeyboardInterrupt:
+        return Interrupted(2).exit_code
+    except TdLoopError as e:
+        if debug:
+            traceback.print_exc()
+        typer.echo(f"error: {e}", err=True)
+        return e.exit_code
+    return 0
