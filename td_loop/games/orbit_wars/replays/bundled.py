@@ -1,4 +1,4 @@
-"""The bundled replay set: games as seeds and actions in one npz, simulated again through our engine when first used.
+"""The bundled replay set: games as seeds and actions in one npz, played again by our engine when first used.
 
 `D` is the number of games, `S` the sum of their turns (a turn is one action of every seat), `L` all launches.
 
@@ -17,16 +17,34 @@ Angles are most of the file: an agent that rounds its angles to float32 before i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from td_loop import files
+from td_loop.errors import ReplayError
 from td_loop.games.base import MAX_SEATS
-from td_loop.games.orbit_wars.state import EPISODE_STEPS, Action
+from td_loop.games.orbit_wars.board import new_game
+from td_loop.games.orbit_wars.engine import rewards, with_room
+from td_loop.games.orbit_wars.replays.frames import move_rows, play_out
+from td_loop.games.orbit_wars.replays.layout import FORMAT_VERSION as LAYOUT_VERSION
+from td_loop.games.orbit_wars.replays.record import Array, Frames, GameRecord
+from td_loop.games.orbit_wars.replays.verify import EXACT
+from td_loop.games.orbit_wars.replays.writer import new_store
+from td_loop.games.orbit_wars.state import (
+    EPISODE_STEPS,
+    HEAD_SIZE,
+    NEXT_FLEET_ID,
+    Action,
+    Position,
+    copy_state,
+)
+from td_loop.kernels import sources_hash
+from td_loop.progress import progress
 
+BUNDLED = Path(__file__).parent.parent / "data" / "selfplay.npz"
 KIND = "orbit_wars_selfplay"
 FORMAT_VERSION = 1
 
@@ -48,7 +66,11 @@ class BundledGame:
 
 
 def write_bundle(
-    path: Path, games: Iterable[BundledGame], *, episode_steps: int = EPISODE_STEPS, about: Mapping[str, Any] | None = None
+    path: Path,
+    games: Iterable[BundledGame],
+    *,
+    episode_steps: int = EPISODE_STEPS,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `games` to `path`, atomically and with the same bytes for the same games.
 
@@ -74,7 +96,7 @@ def write_bundle(
     count = np.concatenate(counts) if counts else np.zeros((0, MAX_SEATS), np.uint16)
     angle = launch[:, 1].copy()
     short = angle.astype(np.float32)
-    arrays = {
+    arrays: dict[str, Array] = {
         "seed": np.array(seeds, np.int64),
         "n_players": np.array(players, np.uint8),
         "n_turns": np.array(turns, np.uint16),
@@ -92,3 +114,116 @@ def write_bundle(
         "about": dict(about or {}),
     }
     files.save_npz(path, arrays, meta, compress=True)
+
+
+def expand_bundle(bundle: Path, store: Path) -> None:
+    """Play every game of `bundle` again and write the frames to a new store.
+
+    Raises:
+        ReplayError: damaged, of another kind or version, or a launch in it is not legal in our engine.
+        FileExistsError: somebody else has made `store` meanwhile.
+        StorageError: the disk refused.
+    """
+    arrays, episode_steps = _read(bundle)
+    ends = np.cumsum(arrays["n_turns"].astype(np.int64))
+    per_turn = arrays["launch_count"].astype(np.int64)
+    launch_ends = np.cumsum(per_turn.ravel()).reshape(-1, MAX_SEATS)
+    launch = np.column_stack([arrays[name].astype(np.float64) for name in ("planet", "angle", "ships")])
+    with new_store(store) as writer, progress("replays", len(ends)) as advance:
+        for game, (seed, players, end) in enumerate(
+            zip(arrays["seed"].tolist(), arrays["n_players"].tolist(), ends.tolist(), strict=True)
+        ):
+            first = end - int(arrays["n_turns"][game])
+            base = int(launch_ends[first - 1, -1]) if first else 0
+            last = int(launch_ends[end - 1, -1]) if end else 0
+            turns = launch_ends[first:end] - base
+            record = replay(seed, players, launch[base:last], turns, episode_steps)
+            writer.add(record, EXACT)
+            advance(1)
+
+
+def replay(seed: int, n_players: int, launch: Array, launch_end: Array, episode_steps: int) -> GameRecord:
+    """Play a game from its seed and launches.
+
+    Args:
+        seed: the episode seed.
+        n_players: P.
+        launch: f64[L, 3] planet index, angle, ships.
+        launch_end: i64[T-1, MAX_SEATS] cumulative count, seat by seat within a turn.
+        episode_steps: `episodeSteps`.
+
+    Raises:
+        ReplayError: a launch is not legal: the engine that made the bundle played by other rules.
+    """
+    start = new_game(seed, n_players, episode_steps=episode_steps)
+    board = start.board
+    ends = np.concatenate([launch_end, [launch_end[-1] if len(launch_end) else np.zeros(MAX_SEATS, np.int64)]])
+    T, M, C = len(ends), len(board.home_x), len(start.state.p_owner)
+    seen = np.flatnonzero((board.comet_spawn < T) & (board.comet_len > 0))
+    group_of = np.full(len(board.comet_spawn), -1, np.int64)
+    group_of[seen] = np.arange(len(seen))
+    moves, moves_end = move_rows(launch, ends)
+    room = 64 * T
+    while True:
+        f = Frames(
+            cfg=board.cfg[:3].copy(),
+            home=np.stack([board.home_x, board.home_y, board.orbit_r, board.orbit_angle, board.rotates]),
+            group=np.stack([board.comet_spawn[seen], board.comet_ships[seen], board.comet_len[seen]]),
+            path=np.stack([board.comet_x[seen], board.comet_y[seen]]),
+            head=np.zeros((T, HEAD_SIZE), np.int32),
+            planet_f=np.zeros((T, 3, C)),
+            planet_i=np.zeros((T, 5, C), np.int32),
+            comet_at=np.zeros((T, len(seen)), np.int16),
+            fleet_f=np.zeros(3 * room),
+            fleet_i=np.zeros(4 * room, np.int32),
+            fleet_end=np.zeros(T, np.int64),
+            launch=launch,
+            launch_end=ends,
+        )
+        assert f.home.shape == (5, M)
+        state = with_room(copy_state(start.state), len(moves))
+        needed = play_out(f, board, state, moves, moves_end, group_of)
+        if needed <= room:
+            break
+        room = needed
+    if state.head[NEXT_FLEET_ID] != len(moves):
+        raise ReplayError(
+            f"seed {seed}: only {state.head[NEXT_FLEET_ID]} of {len(moves)} launches are legal; it was made "
+            "under other rules, make it again with scripts/make_selfplay_replays.py"
+        )
+    frames = f._replace(fleet_f=f.fleet_f[: 3 * needed], fleet_i=f.fleet_i[: 4 * needed])
+    record = GameRecord(
+        name=f"seed {seed}", n_players=n_players, frames=frames, seed=seed, module_version="td_loop"
+    )
+    owned = rewards(Position(board, state)) if record.ended else [None] * n_players
+    return replace(record, rewards=tuple(owned), crashes=(None,) * n_players)
+
+
+def store_name(bundle: Path) -> str:
+    """Folder name for the expanded bundle: another one when the bundle or the engine changes."""
+    return f"bundled-{files.sha256(bundle)[:16]}-{sources_hash()}-{LAYOUT_VERSION}"
+
+
+def _read(path: Path) -> tuple[dict[str, Array], int]:
+    """The arrays of a bundle, checked, and its episodeSteps."""
+    arrays, meta = files.load_npz(path, ReplayError)
+    if meta.get("kind") != KIND or meta.get("format_version") != FORMAT_VERSION:
+        raise ReplayError(
+            f"{path}: kind {meta.get('kind')!r} version {meta.get('format_version')!r}, "
+            f"expected {KIND!r} version {FORMAT_VERSION}; make it again with scripts/make_selfplay_replays.py"
+        )
+    names = ("seed", "n_players", "n_turns", "launch_count", "planet", "angle", "ships")
+    if missing := [name for name in names if name not in arrays]:
+        raise ReplayError(
+            f"{path}: has no array {missing[0]!r}; make it again with scripts/make_selfplay_replays.py"
+        )
+    games, turns = len(arrays["seed"]), int(arrays["n_turns"].sum())
+    launches = int(arrays["launch_count"].sum())
+    expected = {"seed": (games,), "n_players": (games,), "n_turns": (games,), "launch_count": (turns, MAX_SEATS)}
+    expected |= dict.fromkeys(("planet", "angle", "ships"), (launches,))
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise ReplayError(f"{path}: {name} has shape {arrays[name].shape}, expected {shape}; restore the file")
+    if games == 0:
+        raise ReplayError(f"{path}: holds no game; make it again with scripts/make_selfplay_replays.py")
+    return arrays, int(meta["episode_steps"])

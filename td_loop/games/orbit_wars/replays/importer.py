@@ -85,7 +85,7 @@ def import_games(
         if not report.imported and not report.duplicates:
             reasons = "\n".join(f"  {reason}" for reason in report.skipped[:_REASONS_SHOWN])
             raise ReplayError(
-                f"{store}: not written, none of {len(sources)} file(s) could be imported; the first reasons:\n{reasons}"
+                f"{store}: not written, none of {len(sources)} file(s) could be imported; why:\n{reasons}"
             )
     return report
 

@@ -12,8 +12,8 @@
     ends.i64        per frame: [1 + 4]       fleets up to and with this frame; launches up to and with each seat
     launch.f64      per launch: [3]          planet index, angle, ships
 
-A file is read up to its count in the index and no further. Adding games writes behind that point and then replaces the
-index, so a killed import leaves a store as it was, and readers of the old index are not disturbed.
+A file is read up to its count in the index and no further. Adding games writes behind that point and then replaces
+the index, so a killed import leaves a store as it was, and readers of the old index are not disturbed.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Entry:
         crashes: one a seat: [step, status] or None.
         outcome: four shares or None.
         why_no_outcome: "" or the reason.
-        verified: "exact" (from the seed), "stepwise" (no seed; every frame steps into the next), a field that differs, or
-            "" when nobody has looked.
+        verified: "exact" (from the seed), "stepwise" (no seed; every frame steps into the next), the first field
+            that differs, or "" when nobody has looked.
         start: first item of the game in each file.
     """
 
@@ -146,17 +146,23 @@ def load_index(folder: Path) -> tuple[list[Entry], dict[str, int]]:
         if kind != KIND:
             raise ReplayError(f"{path}: of kind {kind!r}, not a replay store; name another folder")
         if version != FORMAT_VERSION:
-            raise ReplayError(f"{path}: format version {version}, this td-loop reads {FORMAT_VERSION}; import again")
+            raise ReplayError(
+                f"{path}: format version {version}, this td-loop reads {FORMAT_VERSION}; import again"
+            )
         counts = {name: int(index["counts"][name]) for name in DTYPES}
         names = {f.name for f in fields(Entry)}
         entries = [Entry(**{k: v for k, v in game.items() if k in names}) for game in index["games"]]
     except FileNotFoundError as e:
-        raise ReplayError(f"{folder}: no {INDEX}, so not a (finished) replay store; run `td-loop replays import`") from e
+        raise ReplayError(
+            f"{folder}: no {INDEX}, so not a (finished) replay store; run `td-loop replays import`"
+        ) from e
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise ReplayError(f"{path}: damaged ({type(e).__name__}: {e}); import again") from e
     for name, count in counts.items():
         data = folder / name
         size = data.stat().st_size if data.is_file() else -1
         if size < count * np.dtype(DTYPES[name]).itemsize:
-            raise ReplayError(f"{data}: {'missing' if size < 0 else 'cut short'}; the store is damaged, import again")
+            raise ReplayError(
+                f"{data}: {'missing' if size < 0 else 'cut short'}; the store is damaged, import again"
+            )
     return entries, counts

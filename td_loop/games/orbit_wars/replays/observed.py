@@ -1,40 +1,30 @@
-"""What observations show of a game's fixed parts: home planets, comet groups, and which row each planet id stands in."""
+"""What observations show of a game's fixed parts: home planets, comet groups, the row of each planet id."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from td_loop.errors import ReplayError
-from td_loop.games.orbit_wars.replays.record import GROUP_LEN, GROUP_SHIPS, HOME_X, SPAWN, Array
-from td_loop.games.orbit_wars.state import CENTER, COMET_GROUP, MAX_COMET_PATH, ROTATION_RADIUS_LIMIT
+from td_loop.games.orbit_wars.board import orbits
+from td_loop.games.orbit_wars.replays.record import GROUP_LEN, GROUP_SHIPS, SPAWN, Array
+from td_loop.games.orbit_wars.state import COMET_GROUP, MAX_COMET_PATH
 
 Json = dict[str, Any]
 
 
 def read_home(observation: Json) -> Array:
-    """f64[5, M]: x, y, orbit radius, orbit angle, rotates (0 or 1) of every planet of observation 0.
-
-    Python's arithmetic, as in the official engine: numpy's `x ** 2` is `x * x`, which differs in the last bit.
-    """
+    """f64[5, M]: x, y, orbit radius, orbit angle, rotates (0 or 1) of every planet of observation 0."""
     comets = set(observation.get("comet_planet_ids") or [])
-    initial = observation.get("initial_planets") or observation["planets"]
-    columns = []
-    for planet in initial:
-        if planet[0] in comets:
-            continue
-        dx, dy = planet[2] - CENTER, planet[3] - CENTER
-        r = math.sqrt(dx**2 + dy**2)
-        rotates = float(r + planet[4] < ROTATION_RADIUS_LIMIT)
-        columns.append((planet[2], planet[3], r, math.atan2(dy, dx), rotates))
-    if not columns:
+    initial = [p for p in observation.get("initial_planets") or observation["planets"] if p[0] not in comets]
+    if not initial:
         raise ReplayError("steps[0] has no home planet")
-    home = np.array(columns, np.float64).T.copy()
-    if not np.isfinite(home[HOME_X:]).all():
-        raise ReplayError("steps[0]: an initial planet with a position that is not finite")
-    return home
+    table = np.array(initial, np.float64)
+    if not np.isfinite(table).all():
+        raise ReplayError("steps[0]: an initial planet with a number that is not finite")
+    x, y, radius = table[:, 2], table[:, 3], table[:, 4]
+    return np.stack([x, y, *orbits(x, y, radius)])
 
 
 def rows_to_indices(ids: Array, frames: Array, slots: Array, counts: Array) -> list[dict[float, int]] | None:
@@ -59,12 +49,12 @@ def read_comets(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """The comet groups that the frames show.
 
-    A group is known by the frame on which it stood at the start of its path. Comets beyond COMET_GROUP a group, and
+    A group is known by the frame on which it stood at the start of its path. Comets beyond COMET_GROUP a group and
     points beyond MAX_COMET_PATH (older rules), are left out of the board; the frames keep them.
 
     Returns:
         group i64[3, G] (spawn frame, ships, path length), path f64[2, G, COMET_GROUP, MAX_COMET_PATH],
-        comet_at i16[T, G], and per frame and row the group i32[T, C] and the member i32[T, C], -1 for home planets.
+        comet_at i16[T, G], and per frame and row the group i32[T, C] and member i32[T, C], -1 for home planets.
     """
     T = len(observations)
     comet = np.full((T, capacity), -1, np.int32)

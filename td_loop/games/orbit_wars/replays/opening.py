@@ -17,7 +17,7 @@ from td_loop.games.orbit_wars.replays.store import ReplayStore
 
 
 def open_replays(source: Path | None, cache: Path) -> ReplayStore:
-    """Open replays for the loop: a store folder, episode files (file, folder, glob, zip), or None: the bundled set.
+    """Open replays: a store folder, episode files (a file, folder, glob or zip), or None for the bundled set.
 
     Episode files are imported once, into `cache/replays-<hash>`, and again when a file is added or replaced. Two
     processes that do so at once both end well: each builds a folder of its own, one is kept.
@@ -34,7 +34,9 @@ def open_replays(source: Path | None, cache: Path) -> ReplayStore:
         return _checked(ReplayStore(source), source)
     sources = find_sources([source])
     if not sources:
-        raise ReplayError(f"{source}: holds no .json or .json.gz file; name episode files, or a zip or folder of them")
+        raise ReplayError(
+            f"{source}: holds no .json or .json.gz file; name episode files, or a zip or folder of them"
+        )
     folder = cache / f"replays-{fingerprint(sources)}-{FORMAT_VERSION}"
     _made_once(folder, lambda: _import(source, folder))
     return _checked(ReplayStore(folder), source)
@@ -70,7 +72,7 @@ def _checked(store: ReplayStore, source: Path) -> ReplayStore:
     if all(np.array_equal(known[0], outcome) for outcome in known[1:]) and (known[0] == 1).any():
         seat = int(np.argmax(known[0]))
         raise ReplayError(
-            f"{source}: seat {seat} wins in all {len(known)} game(s) with a known outcome; a value function would learn "
-            "the seat and not the game; add games that other seats win"
+            f"{source}: seat {seat} wins in all {len(known)} game(s) with a known outcome; a value function would "
+            "learn the seat and not the game; add games that other seats win"
         )
     return store

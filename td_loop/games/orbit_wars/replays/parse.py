@@ -19,8 +19,8 @@ import orjson
 from td_loop.errors import ReplayError
 from td_loop.games.base import MAX_SEATS, TURN_BITS
 from td_loop.games.orbit_wars.replays.moves import accepted_moves
-from td_loop.games.orbit_wars.replays.observed import Array, read_comets, read_home, rows_to_indices
-from td_loop.games.orbit_wars.replays.record import Frames, GameRecord, ends_game
+from td_loop.games.orbit_wars.replays.observed import read_comets, read_home, rows_to_indices
+from td_loop.games.orbit_wars.replays.record import Array, Frames, GameRecord, ends_game
 from td_loop.games.orbit_wars.state import (
     COMET_GROUP,
     COMET_SPEED,
@@ -85,7 +85,7 @@ def _episode(document: Any, name: str) -> GameRecord:
     if any(crash and crash[0] < 2 for crash in crashes):
         raise ReplayError("a seat crashed on its first move: no frame before it to learn from")
     comet_speed = configuration.get("cometSpeed")
-    record = GameRecord(
+    return GameRecord(
         name=name,
         n_players=n_players,
         frames=_frames(steps, n_players, configuration),
@@ -95,7 +95,6 @@ def _episode(document: Any, name: str) -> GameRecord:
         rewards=_rewards(document.get("rewards"), steps[-1]),
         crashes=crashes,
     )
-    return record
 
 
 def _seed(*candidates: Any) -> int | None:
@@ -160,7 +159,9 @@ def _frames(steps: list[list[Json]], n_players: int, configuration: Json) -> Fra
     fleets = [obs.get("fleets") or [] for obs in observations]
     episode = int(configuration.get("episodeSteps") or EPISODE_STEPS)
     speed = configuration.get("shipSpeed")
-    cfg = np.array([observations[0]["angular_velocity"], SHIP_SPEED if speed is None else speed, episode], np.float64)
+    cfg = np.array(
+        [observations[0]["angular_velocity"], SHIP_SPEED if speed is None else speed, episode], np.float64
+    )
 
     p, n_p = _table(planets, "planets")
     f, n_f = _table(fleets, "fleets")
@@ -205,7 +206,19 @@ def _frames(steps: list[list[Json]], n_players: int, configuration: Json) -> Fra
     head[-1, DONE] = ends_game(T - 1, owners, episode)
     launch, launch_end = _launches(steps, planets, n_players, index_of)
     return Frames(
-        cfg, home, group, path, head, planet_f, planet_i, comet_at, fleet_f, fleet_i, np.cumsum(n_f), launch, launch_end
+        cfg,
+        home,
+        group,
+        path,
+        head,
+        planet_f,
+        planet_i,
+        comet_at,
+        fleet_f,
+        fleet_i,
+        np.cumsum(n_f),
+        launch,
+        launch_end,
     )
 
 

@@ -11,14 +11,13 @@ What counts as an outcome
 `outcome` is for Monte-Carlo targets and validation. It is None, with `why_no_outcome` saying why, when
 
 * the game was cut short: its last frame does not end the game, so nobody knows who would have won;
-* a seat crashed (status ERROR, TIMEOUT or INVALID at some step): the official engine plays on with an idle seat and
-  may even let it win, so the result says nothing about the states that led to it. Its frames before the crash
-  were played by agents at work and stay in use for Branch R and A: `usable_frames` ends at the frame on which the
-  first crashed decision was due. All frames are stored.
-* nobody won and nobody is left to share.
+* a seat crashed (status ERROR, TIMEOUT or INVALID at some step): the official engine plays on with an idle seat
+  and may even let it win, so the result says nothing about the states that led to it. The frames before the
+  crash were played by agents at work and stay in use for Branch R and A: `usable_frames` ends at the frame on
+  which the first crashed decision was due. All frames are stored.
 
-Otherwise the seats with the (positive) maximum reward share 1; if a file lost its rewards, the official scoring (most ships)
-of the last frame decides; if nobody won, the seats still alive share.
+Otherwise the seats with the (positive) maximum reward share 1; if a file lost its rewards, the official scoring
+(most ships) of the last frame decides; if nobody won, the seats still alive share it (all, if nobody is left).
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from td_loop.games.base import MAX_SEATS
-from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, STEP
+from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS
 
 Array = npt.NDArray[Any]
 
@@ -45,9 +44,11 @@ HOME_X, HOME_Y, ORBIT_R, ORBIT_ANGLE, ROTATES = 0, 1, 2, 3, 4
 SPAWN, GROUP_SHIPS, GROUP_LEN = 0, 1, 2
 
 
-@dataclass(frozen=True)
-class Frames:
-    """The arrays of one game. A fleet block of frame k is [rows, n_k], stored flat, one after another."""
+class Frames(NamedTuple):
+    """The arrays of one game (a NamedTuple, so that kernels take it as one argument).
+
+    The fleet blocks of a frame k with n_k fleets are [3, n_k] and [4, n_k], stored flat, one after another.
+    """
 
     cfg: Array  # f64[3] angular velocity, ship speed, episodeSteps
     home: Array  # f64[5, M] HOME_X..ROTATES
@@ -117,7 +118,18 @@ class GameRecord:
         """
         h = hashlib.sha256(b"orbit_wars game 1\0%d\0" % self.n_players)
         f = self.frames
-        for a in (f.cfg, f.home, f.head, f.planet_f, f.planet_i, f.fleet_f, f.fleet_i, f.fleet_end, f.launch, f.launch_end):
+        for a in (
+            f.cfg,
+            f.home,
+            f.head,
+            f.planet_f,
+            f.planet_i,
+            f.fleet_f,
+            f.fleet_i,
+            f.fleet_end,
+            f.launch,
+            f.launch_end,
+        ):
             h.update(repr(a.shape).encode())
             h.update(np.ascontiguousarray(a).data)
         return h.hexdigest()
@@ -135,9 +147,7 @@ class GameRecord:
         points = np.array(known) if len(known) == self.n_players else score
         winners = points == points.max()
         if points.max() <= 0:
-            winners = owned
-        if not winners.any():
-            return None, "nobody won and nobody is left"
+            winners = owned if owned.any() else np.ones(self.n_players, np.bool_)
         outcome = np.zeros(MAX_SEATS)
         outcome[: self.n_players] = winners / winners.sum()
         return outcome, ""
@@ -150,12 +160,10 @@ def last_frame_standing(f: Frames, n_players: int) -> tuple[npt.NDArray[np.bool_
     owner = np.concatenate([f.planet_i[-1, P_OWNER, :n], fleets[F_OWNER]])
     ships = np.concatenate([f.planet_i[-1, P_SHIPS, :n], fleets[F_SHIPS]])
     owned = np.isin(np.arange(n_players), owner)
-    return owned, np.bincount(owner[owner >= 0], weights=ships[owner >= 0], minlength=n_players)[:n_players]
+    score = np.bincount(owner[owner >= 0], weights=ships[owner >= 0], minlength=n_players)
+    return owned, score.astype(np.float64)
 
 
 def ends_game(step: int, owners: Array, episode_steps: int) -> bool:
     """Whether a frame that a tick led to ends the game: time is up, or at most one seat has planets or fleets."""
     return step >= episode_steps - 1 or len(np.unique(owners[owners >= 0])) <= 1
-
-
-__all__ = ["Frames", "GameRecord", "STEP", "ends_game", "last_frame_standing"]

@@ -45,11 +45,14 @@ def find_sources(patterns: Sequence[str | Path]) -> list[Source]:
     for pattern in patterns:
         path = Path(pattern)
         if path.is_dir():
-            found = [p for p in sorted(path.rglob("*")) if p.name.endswith(_SUFFIXES) and _wanted(p.relative_to(path))]
+            found = [
+                p for p in sorted(path.rglob("*")) if p.name.endswith(_SUFFIXES) and _wanted(p.relative_to(path))
+            ]
         elif path.exists():
             found = [path]
         else:
-            found = [p for name in sorted(glob.glob(str(pattern), recursive=True)) if (p := Path(name)).is_file()]
+            names = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (a pattern may be absolute)
+            found = [p for name in names if (p := Path(name)).is_file()]
         if not found:
             what = "holds no .json, .json.gz or .zip file" if path.is_dir() else "no such file or folder"
             raise ReplayError(f"{pattern}: {what}; name episode files, a folder, a glob or a zip of them")
@@ -61,7 +64,7 @@ def find_sources(patterns: Sequence[str | Path]) -> list[Source]:
 
 
 def _wanted(relative: Path) -> bool:
-    """Whether a path found in a folder or zip is an episode file, not what an archiver or an editor put beside it."""
+    """Whether a path found in a folder or zip is a file of the user's, not what an archiver left beside it."""
     return not any(part.startswith((".", "__MACOSX")) for part in relative.parts)
 
 
@@ -75,7 +78,7 @@ def _members(path: Path) -> list[Source]:
 
 
 def fingerprint(sources: Sequence[Source]) -> str:
-    """Hash of the files' absolute paths, sizes and modification times: changes when a file is added or replaced."""
+    """Hash of the files' paths, sizes and modification times: another one when a file is added or replaced."""
     h = hashlib.sha256()
     for path in sorted({s.path.absolute() for s in sources}):
         stat = path.stat()
@@ -103,7 +106,15 @@ class Reader:
             if data.startswith(_GZIP_MAGIC):
                 with gzip.GzipFile(fileobj=io.BytesIO(data)) as f:
                     data = f.read(_LARGEST + 1)
-        except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError, KeyError) as e:
+        except (
+            OSError,
+            EOFError,
+            zlib.error,
+            zipfile.BadZipFile,
+            RuntimeError,
+            NotImplementedError,
+            KeyError,
+        ) as e:
             raise ReplayError(f"{source.name}: cannot be unpacked ({e})") from e
         if len(data) > _LARGEST:
             raise ReplayError(f"{source.name}: unpacks to more than {_LARGEST >> 20} MiB, so it is no episode")

@@ -15,16 +15,9 @@ import numpy as np
 
 from td_loop.errors import ReplayError
 from td_loop.games.base import MAX_SEATS, GameInfo, replay_set_hash
+from td_loop.games.orbit_wars.replays.frames import make_board
 from td_loop.games.orbit_wars.replays.layout import DTYPES, Entry, load_index
 from td_loop.games.orbit_wars.replays.record import (
-    GROUP_LEN,
-    GROUP_SHIPS,
-    HOME_X,
-    HOME_Y,
-    ORBIT_ANGLE,
-    ORBIT_R,
-    ROTATES,
-    SPAWN,
     Array,
     Frames,
     GameRecord,
@@ -46,8 +39,8 @@ _PATH = 2 * COMET_GROUP * MAX_COMET_PATH
 class ReplayStore:
     """Games of one store folder. Implements `td_loop.games.base.ReplaySet`.
 
-    `games[i].n_frames` counts the frames that are fit for use: all, or those before the first crashed decision. States
-    beyond it can still be read; `entries[i]` says how many there are.
+    `games[i].n_frames` counts the frames that are fit for use: all, or those before the first crashed decision.
+    States beyond it can still be read; `entries[i]` says how many there are.
 
     States and actions are private copies; a board is shared by all states of its game.
     """
@@ -110,7 +103,7 @@ class ReplayStore:
         return Position(self.board(game), state)
 
     def action(self, game: int, turn: int, seat: int) -> Action:
-        """f64[L, 3]: the launches of `seat` in frame `turn` that took effect, in order; L = 0 for seats beyond P."""
+        """f64[L, 3]: launches of `seat` in frame `turn` that took effect, in order; L = 0 for seats beyond P."""
         if not 0 <= turn < self._place[game][5]:
             raise IndexError(f"game {game} has turns 0 to {self._place[game][5] - 1}, not {turn}")
         if not 0 <= seat < MAX_SEATS:
@@ -161,23 +154,9 @@ class ReplayStore:
     def _read_board(self, e: Entry) -> Board:
         M, G = e.n_home, e.n_groups
         f = self._take("board.f64", e.start, 3 + 5 * M + _PATH * G)
-        group = self._take("group.i64", e.start, 3 * G).reshape(3, G)
         home = f[3 : 3 + 5 * M].reshape(5, M)
         path = f[3 + 5 * M :].reshape(2, G, COMET_GROUP, MAX_COMET_PATH)
-        return Board(
-            cfg=f[:3],
-            n_players=e.n_players,
-            home_x=home[HOME_X],
-            home_y=home[HOME_Y],
-            orbit_r=home[ORBIT_R],
-            orbit_angle=home[ORBIT_ANGLE],
-            rotates=home[ROTATES] != 0.0,
-            comet_spawn=group[SPAWN],
-            comet_ships=group[GROUP_SHIPS],
-            comet_len=group[GROUP_LEN],
-            comet_x=path[0],
-            comet_y=path[1],
-        )
+        return make_board(f[:3], e.n_players, home, self._take("group.i64", e.start, 3 * G).reshape(3, G), path)
 
 
 def _info(e: Entry) -> GameInfo:

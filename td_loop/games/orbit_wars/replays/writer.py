@@ -7,13 +7,21 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import numpy as np
 
 from td_loop import files
 from td_loop.errors import ReplayError, UsageError
-from td_loop.games.orbit_wars.replays.layout import DTYPES, INDEX, Entry, dump_index, is_store, load_index, make_entry
+from td_loop.games.orbit_wars.replays.layout import (
+    DTYPES,
+    INDEX,
+    Entry,
+    dump_index,
+    is_store,
+    load_index,
+    make_entry,
+)
 from td_loop.games.orbit_wars.replays.record import Array, GameRecord
 
 
@@ -28,7 +36,7 @@ class StoreWriter:
         self.entries = entries
         self.counts = counts
         self.seen = {e.content_id: e.name for e in entries}
-        self._out: dict[str, IO[bytes]] = {}
+        self._out: dict[str, BinaryIO] = {}
 
     def add(self, record: GameRecord, verified: str = "") -> bool:
         """Append a game; False, and nothing done, when the store has it already."""
@@ -63,12 +71,12 @@ class StoreWriter:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[None]:
-        """Hold all files open for appending; when the block ends well, make them durable and write the index last."""
+        """Hold all files open for appending; when the block ends well, make them durable and write the index."""
         with contextlib.ExitStack() as stack:
             for name, dtype in DTYPES.items():
                 path = self.folder / name
                 with files.storage_errors(path):
-                    f = stack.enter_context(path.open("r+b" if path.exists() else "x+b"))
+                    f: BinaryIO = stack.enter_context(path.open("r+b" if path.exists() else "x+b"))
                     f.truncate(self.counts[name] * np.dtype(dtype).itemsize)  # what a killed import left behind
                     f.seek(0, os.SEEK_END)
                 self._out[name] = f
