@@ -27,20 +27,14 @@ from td_loop import files
 from td_loop.errors import ReplayError
 from td_loop.games.base import MAX_SEATS
 from td_loop.games.orbit_wars.board import new_game
-from td_loop.games.orbit_wars.engine import rewards, with_room
-from td_loop.games.orbit_wars.replays.frames import move_rows, play_out
+from td_loop.games.orbit_wars.engine import rewards
+from td_loop.games.orbit_wars.playthrough import record as play_frames
+from td_loop.games.orbit_wars.replays.frames import home_table, move_rows
 from td_loop.games.orbit_wars.replays.layout import FORMAT_VERSION as LAYOUT_VERSION
-from td_loop.games.orbit_wars.replays.record import Array, Frames, GameRecord
+from td_loop.games.orbit_wars.replays.record import Array, Frames, GameRecord, fleet_block
 from td_loop.games.orbit_wars.replays.verify import EXACT
 from td_loop.games.orbit_wars.replays.writer import new_store
-from td_loop.games.orbit_wars.state import (
-    EPISODE_STEPS,
-    HEAD_SIZE,
-    NEXT_FLEET_ID,
-    Action,
-    Position,
-    copy_state,
-)
+from td_loop.games.orbit_wars.state import EPISODE_STEPS, N_PLANETS, NEXT_FLEET_ID, Action, Position
 from td_loop.kernels import sources_hash
 from td_loop.progress import progress
 
@@ -157,46 +151,41 @@ def replay(seed: int, n_players: int, launch: Array, launch_end: Array, episode_
     """
     start = new_game(seed, n_players, episode_steps=episode_steps)
     board = start.board
-    ends = np.concatenate([launch_end, [launch_end[-1] if len(launch_end) else np.zeros(MAX_SEATS, np.int64)]])
-    T, M, C = len(ends), len(board.home_x), len(start.state.p_owner)
-    seen = np.flatnonzero((board.comet_spawn < T) & (board.comet_len > 0))
-    group_of = np.full(len(board.comet_spawn), -1, np.int64)
-    group_of[seen] = np.arange(len(seen))
+    ends = np.concatenate([launch_end, np.full((1, MAX_SEATS), len(launch))])
     moves, moves_end = move_rows(launch, ends)
-    room = 64 * T
-    while True:
-        f = Frames(
-            cfg=board.cfg[:3].copy(),
-            home=np.stack([board.home_x, board.home_y, board.orbit_r, board.orbit_angle, board.rotates]),
-            group=np.stack([board.comet_spawn[seen], board.comet_ships[seen], board.comet_len[seen]]),
-            path=np.stack([board.comet_x[seen], board.comet_y[seen]]),
-            head=np.zeros((T, HEAD_SIZE), np.int32),
-            planet_f=np.zeros((T, 3, C)),
-            planet_i=np.zeros((T, 5, C), np.int32),
-            comet_at=np.zeros((T, len(seen)), np.int16),
-            fleet_f=np.zeros(3 * room),
-            fleet_i=np.zeros(4 * room, np.int32),
-            fleet_end=np.zeros(T, np.int64),
-            launch=launch,
-            launch_end=ends,
-        )
-        assert f.home.shape == (5, M)
-        state = with_room(copy_state(start.state), len(moves))
-        needed = play_out(f, board, state, moves, moves_end, group_of)
-        if needed <= room:
-            break
-        room = needed
-    if state.head[NEXT_FLEET_ID] != len(moves):
+    played = play_frames(start, moves, np.concatenate([[0], moves_end[:-1]]))
+    launched = int(played.head[-1, NEXT_FLEET_ID])
+    if len(played.head) != len(ends) or launched != len(moves):
         raise ReplayError(
-            f"seed {seed}: only {state.head[NEXT_FLEET_ID]} of {len(moves)} launches are legal; it was made "
-            "under other rules, make it again with scripts/make_selfplay_replays.py"
+            f"seed {seed}: ends after {len(played.head) - 1} of {len(ends) - 1} turns, {launched} of {len(moves)} "
+            "launches legal; it was made under other rules, so make it again: scripts/make_selfplay_replays.py"
         )
-    frames = f._replace(fleet_f=f.fleet_f[: 3 * needed], fleet_i=f.fleet_i[: 4 * needed])
-    record = GameRecord(
-        name=f"seed {seed}", n_players=n_players, frames=frames, seed=seed, module_version="td_loop"
+    seen = np.flatnonzero((board.comet_spawn < len(ends)) & (board.comet_len > 0))
+    group_of = np.full(len(board.comet_spawn) + 1, -1)  # the last entry serves home planets, group -1
+    group_of[seen] = np.arange(len(seen))
+    planet_rows = (played.p_owner, played.p_ships, played.p_prod, group_of[played.p_comet], played.p_member)
+    planet_i = np.stack(planet_rows, axis=1).astype(np.int32)
+    planet_i *= np.arange(planet_i.shape[2]) < played.head[:, N_PLANETS, None, None]
+    counts = np.diff(played.fleet_start)
+    frames = Frames(
+        cfg=board.cfg[:3].copy(),
+        home=home_table(board),
+        group=np.stack([board.comet_spawn[seen], board.comet_ships[seen], board.comet_len[seen]]),
+        path=np.stack([board.comet_x[seen], board.comet_y[seen]]),
+        head=played.head.astype(np.int32),
+        planet_f=np.stack([played.p_x, played.p_y, played.p_radius], axis=1),
+        planet_i=planet_i,
+        comet_at=played.comet_at[:, seen].astype(np.int16),
+        fleet_f=fleet_block((played.f_x, played.f_y, played.f_angle), counts, np.float64),
+        fleet_i=fleet_block((played.f_id, played.f_owner, played.f_from, played.f_ships), counts, np.int32),
+        fleet_end=played.fleet_start[1:],
+        launch=launch,
+        launch_end=ends,
     )
-    owned = rewards(Position(board, state)) if record.ended else [None] * n_players
-    return replace(record, rewards=tuple(owned), crashes=(None,) * n_players)
+    record = GameRecord(f"seed {seed}", n_players, frames, seed, module_version="td_loop")
+    last = Position(board, played.state(len(ends) - 1))
+    paid = tuple(float(r) for r in rewards(last)) if record.ended else (None,) * n_players
+    return replace(record, rewards=paid, crashes=(None,) * n_players)
 
 
 def store_name(bundle: Path) -> str:

@@ -1,4 +1,4 @@
-"""Kernels that run the engine along a recorded game: compare it frame by frame, or write its frames down."""
+"""Our engine beside a recorded game: kernels that play it and stop at the first frame that differs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from td_loop.games.orbit_wars.replays.record import (
     F_Y,
     GROUP_LEN,
     GROUP_SHIPS,
+    HOME_SHIPS,
     HOME_X,
     HOME_Y,
     ORBIT_ANGLE,
@@ -80,6 +81,7 @@ def make_board(cfg: Array, n_players: int, home: Array, group: Array, path: Arra
         n_players=n_players,
         home_x=home[HOME_X],
         home_y=home[HOME_Y],
+        home_ships=home[HOME_SHIPS].astype(np.int64),
         orbit_r=home[ORBIT_R],
         orbit_angle=home[ORBIT_ANGLE],
         rotates=home[ROTATES] != 0.0,
@@ -89,6 +91,12 @@ def make_board(cfg: Array, n_players: int, home: Array, group: Array, path: Arra
         comet_x=path[0],
         comet_y=path[1],
     )
+
+
+def home_table(board: Board) -> Array:
+    """f64[HOME_ROWS, M]: what `Frames.home` holds."""
+    b = board
+    return np.stack([b.home_x, b.home_y, b.orbit_r, b.orbit_angle, b.rotates, b.home_ships])
 
 
 @kernel
@@ -117,36 +125,6 @@ def load(f: Frames, turn: int, s: State) -> None:
         s.f_owner[i] = f.fleet_i[4 * start + F_OWNER * n + i]
         s.f_from[i] = f.fleet_i[4 * start + F_FROM * n + i]
         s.f_ships[i] = f.fleet_i[4 * start + F_SHIPS * n + i]
-
-
-@kernel
-def write(f: Frames, turn: int, s: State, group_of: I64) -> None:
-    """Write `s` down as frame `turn`; `group_of[g]` is a group's number in `f`. Fleet blocks must have room."""
-    for i in range(HEAD_SIZE):
-        f.head[turn, i] = s.head[i]
-    for i in range(s.head[N_PLANETS]):
-        f.planet_i[turn, P_OWNER, i] = s.p_owner[i]
-        f.planet_f[turn, P_X, i] = s.p_x[i]
-        f.planet_f[turn, P_Y, i] = s.p_y[i]
-        f.planet_f[turn, P_RADIUS, i] = s.p_radius[i]
-        f.planet_i[turn, P_SHIPS, i] = s.p_ships[i]
-        f.planet_i[turn, P_PROD, i] = s.p_prod[i]
-        f.planet_i[turn, P_COMET, i] = group_of[s.p_comet[i]] if s.p_comet[i] >= 0 else -1
-        f.planet_i[turn, P_MEMBER, i] = s.p_member[i]
-    for g in range(len(group_of)):
-        if group_of[g] >= 0:
-            f.comet_at[turn, group_of[g]] = s.comet_at[g]
-    n = s.head[N_FLEETS]
-    start = f.fleet_end[turn - 1] if turn > 0 else 0
-    f.fleet_end[turn] = start + n
-    for i in range(n):
-        f.fleet_f[3 * start + F_X * n + i] = s.f_x[i]
-        f.fleet_f[3 * start + F_Y * n + i] = s.f_y[i]
-        f.fleet_f[3 * start + F_ANGLE * n + i] = s.f_angle[i]
-        f.fleet_i[4 * start + F_ID * n + i] = s.f_id[i]
-        f.fleet_i[4 * start + F_OWNER * n + i] = s.f_owner[i]
-        f.fleet_i[4 * start + F_FROM * n + i] = s.f_from[i]
-        f.fleet_i[4 * start + F_SHIPS * n + i] = s.f_ships[i]
 
 
 @kernel
@@ -236,28 +214,6 @@ def follow(
         if field != SAME:
             return turn + 1, field, row, recorded, ours
     return 0, SAME, 0, 0.0, 0.0
-
-
-@kernel
-def play_out(f: Frames, board: Board, s: State, moves: F64, moves_end: I64, group_of: I64) -> int:
-    """Play a game from `s` and write its T frames into `f`.
-
-    Returns:
-        How many fleets `f` would need room for: more than it has means that its later fleet blocks are missing.
-    """
-    w = make_scratch(len(s.p_owner))
-    room = len(f.fleet_i) // 4
-    total = s.head[N_FLEETS]
-    write(f, 0, s, group_of)
-    first = 0
-    for turn in range(len(f.head) - 1):
-        last = moves_end[turn]
-        advance(board, s, moves, first, last, w)
-        first = last
-        total += s.head[N_FLEETS]
-        if total <= room:
-            write(f, turn + 1, s, group_of)
-    return int(total)
 
 
 def move_rows(launch: Array, launch_end: Array) -> tuple[F64, I64]:

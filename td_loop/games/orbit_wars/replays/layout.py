@@ -1,7 +1,7 @@
 """What a replay store looks like on disk: a few flat binary files and `index.json`, which is written last.
 
     index.json      {"kind", "format_version", "counts": {file: items}, "games": [one object a game]}
-    board.f64       per game: cfg[3], home[5, M], path[2, G, 4, 40]
+    board.f64       per game: cfg[3], home[6, M], path[2, G, 4, 40]
     group.i64       per game: [3, G]
     head.i32        per frame: [HEAD_SIZE]
     planet.f64      per frame: [3, C]        x, y, radius

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def read_home(observation: Json) -> Array:
-    """f64[5, M]: x, y, orbit radius, orbit angle, rotates (0 or 1) of every planet of observation 0."""
+    """f64[HOME_ROWS, M]: x, y, orbit radius, angle, rotates (0 or 1), ships of `initial_planets` at the start."""
     comets = set(observation.get("comet_planet_ids") or [])
     initial = [p for p in observation.get("initial_planets") or observation["planets"] if p[0] not in comets]
     if not initial:
@@ -24,7 +24,7 @@ def read_home(observation: Json) -> Array:
     if not np.isfinite(table).all():
         raise ReplayError("steps[0]: an initial planet with a number that is not finite")
     x, y, radius = table[:, 2], table[:, 3], table[:, 4]
-    return np.stack([x, y, *orbits(x, y, radius)])
+    return np.stack([x, y, *orbits(x, y, radius), table[:, 5]])
 
 
 def rows_to_indices(ids: Array, frames: Array, slots: Array, counts: Array) -> list[dict[float, int]] | None:

@@ -20,7 +20,7 @@ from td_loop.errors import ReplayError
 from td_loop.games.base import MAX_SEATS, TURN_BITS
 from td_loop.games.orbit_wars.replays.moves import accepted_moves
 from td_loop.games.orbit_wars.replays.observed import read_comets, read_home, rows_to_indices
-from td_loop.games.orbit_wars.replays.record import Array, Frames, GameRecord, ends_game
+from td_loop.games.orbit_wars.replays.record import Array, Frames, GameRecord, ends_game, fleet_block
 from td_loop.games.orbit_wars.state import (
     COMET_GROUP,
     COMET_SPEED,
@@ -189,15 +189,9 @@ def _frames(steps: list[list[Json]], n_players: int, configuration: Json) -> Fra
     planet_i[:, 3][padding] = planet_i[:, 4][padding] = 0
 
     frame_of_f = np.repeat(np.arange(T), n_f)
-    start = np.repeat(np.cumsum(n_f) - n_f, n_f)
-    seat_in_block = np.arange(len(f)) - start
-    width = n_f[frame_of_f]
-    fleet_f = np.empty(3 * len(f))
-    fleet_i = np.empty(4 * len(f), np.int32)
-    for row, column in enumerate((2, 3, 4)):
-        fleet_f[3 * start + row * width + seat_in_block] = f[:, column]
-    for row, values in enumerate((f[:, 0], f[:, 1], _from_index(f[:, 5], frame_of_f, index_of), f[:, 6])):
-        fleet_i[4 * start + row * width + seat_in_block] = values
+    came_from = _from_index(f[:, 5], frame_of_f, index_of)
+    fleet_f = fleet_block((f[:, 2], f[:, 3], f[:, 4]), n_f, np.float64)
+    fleet_i = fleet_block((f[:, 0], f[:, 1], came_from, f[:, 6]), n_f, np.int32)
 
     head = np.zeros((T, HEAD_SIZE), np.int32)
     head[:, STEP], head[:, N_PLANETS], head[:, N_FLEETS] = np.arange(T), n_p, n_f

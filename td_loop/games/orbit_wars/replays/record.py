@@ -23,6 +23,7 @@ Otherwise the seats with the (positive) maximum reward share 1; if a file lost i
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -40,7 +41,8 @@ P_X, P_Y, P_RADIUS = 0, 1, 2
 P_OWNER, P_SHIPS, P_PROD, P_COMET, P_MEMBER = 0, 1, 2, 3, 4
 F_X, F_Y, F_ANGLE = 0, 1, 2
 F_ID, F_OWNER, F_FROM, F_SHIPS = 0, 1, 2, 3
-HOME_X, HOME_Y, ORBIT_R, ORBIT_ANGLE, ROTATES = 0, 1, 2, 3, 4
+HOME_X, HOME_Y, ORBIT_R, ORBIT_ANGLE, ROTATES, HOME_SHIPS = 0, 1, 2, 3, 4, 5
+HOME_ROWS = 6
 SPAWN, GROUP_SHIPS, GROUP_LEN = 0, 1, 2
 
 
@@ -51,7 +53,7 @@ class Frames(NamedTuple):
     """
 
     cfg: Array  # f64[3] angular velocity, ship speed, episodeSteps
-    home: Array  # f64[5, M] HOME_X..ROTATES
+    home: Array  # f64[HOME_ROWS, M] HOME_X..HOME_SHIPS
     group: Array  # i64[3, G] SPAWN, GROUP_SHIPS, GROUP_LEN
     path: Array  # f64[2, G, COMET_GROUP, MAX_COMET_PATH] x and y
     head: Array  # i32[T, HEAD_SIZE] as State.head
@@ -151,6 +153,23 @@ class GameRecord:
         outcome = np.zeros(MAX_SEATS)
         outcome[: self.n_players] = winners / winners.sum()
         return outcome, ""
+
+
+def fleet_block(columns: Sequence[Array], counts: Array, dtype: type) -> Array:
+    """Fleet columns, each [fleets] in frame order, as one flat block [columns, n_k] a frame.
+
+    Args:
+        columns: same length each.
+        counts: i64[T] fleets a frame.
+        dtype: of the block.
+    """
+    start = np.repeat(np.cumsum(counts) - counts, counts)
+    width = np.repeat(counts, counts)
+    place = len(columns) * start + np.arange(len(start)) - start
+    block: Array = np.empty(len(columns) * len(start), dtype)
+    for row, column in enumerate(columns):
+        block[place + row * width] = column
+    return block
 
 
 def last_frame_standing(f: Frames, n_players: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:

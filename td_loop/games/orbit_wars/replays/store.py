@@ -18,6 +18,7 @@ from td_loop.games.base import MAX_SEATS, GameInfo, replay_set_hash
 from td_loop.games.orbit_wars.replays.frames import make_board
 from td_loop.games.orbit_wars.replays.layout import DTYPES, Entry, load_index
 from td_loop.games.orbit_wars.replays.record import (
+    HOME_ROWS,
     Array,
     Frames,
     GameRecord,
@@ -33,6 +34,7 @@ from td_loop.games.orbit_wars.state import (
 )
 
 _BOARDS_KEPT = 512
+_CFG = 3
 _PATH = 2 * COMET_GROUP * MAX_COMET_PATH
 
 
@@ -119,14 +121,14 @@ class ReplayStore:
         e = self.entries[game]
         T, C, M, G, s = e.n_frames, e.capacity, e.n_home, e.n_groups, e.start
         ends = self._take("ends.i64", s, T * (1 + MAX_SEATS)).reshape(T, -1)
-        board = self._take("board.f64", s, 3 + 5 * M + _PATH * G)
+        board = self._take("board.f64", s, _CFG + HOME_ROWS * M + _PATH * G)
         fleets0, launches0 = s["fleet.i32"] // 4, s["launch.f64"] // 3
         n_fleets, n_launches = int(ends[-1, 0]) - fleets0, int(ends[-1, -1]) - launches0
         frames = Frames(
-            cfg=board[:3],
-            home=board[3 : 3 + 5 * M].reshape(5, M),
+            cfg=board[:_CFG],
+            home=board[_CFG : _CFG + HOME_ROWS * M].reshape(HOME_ROWS, M),
             group=self._take("group.i64", s, 3 * G).reshape(3, G),
-            path=board[3 + 5 * M :].reshape(2, G, COMET_GROUP, MAX_COMET_PATH),
+            path=board[_CFG + HOME_ROWS * M :].reshape(2, G, COMET_GROUP, MAX_COMET_PATH),
             head=self._take("head.i32", s, T * HEAD_SIZE).reshape(T, -1),
             planet_f=self._take("planet.f64", s, T * 3 * C).reshape(T, 3, C),
             planet_i=self._take("planet.i32", s, T * 5 * C).reshape(T, 5, C),
@@ -153,10 +155,10 @@ class ReplayStore:
 
     def _read_board(self, e: Entry) -> Board:
         M, G = e.n_home, e.n_groups
-        f = self._take("board.f64", e.start, 3 + 5 * M + _PATH * G)
-        home = f[3 : 3 + 5 * M].reshape(5, M)
-        path = f[3 + 5 * M :].reshape(2, G, COMET_GROUP, MAX_COMET_PATH)
-        return make_board(f[:3], e.n_players, home, self._take("group.i64", e.start, 3 * G).reshape(3, G), path)
+        f = self._take("board.f64", e.start, _CFG + HOME_ROWS * M + _PATH * G)
+        home = f[_CFG : _CFG + HOME_ROWS * M].reshape(HOME_ROWS, M)
+        path = f[_CFG + HOME_ROWS * M :].reshape(2, G, COMET_GROUP, MAX_COMET_PATH)
+        return make_board(f[:_CFG], e.n_players, home, self._take("group.i64", e.start, 3 * G).reshape(3, G), path)
 
 
 def _info(e: Entry) -> GameInfo:

@@ -8,8 +8,17 @@ import numpy as np
 
 from td_loop.games.orbit_wars.board import empty_state, new_game
 from td_loop.games.orbit_wars.engine import rewards, with_room
-from td_loop.games.orbit_wars.replays.frames import FIELDS, SAME, follow, load, make_board, move_rows
-from td_loop.games.orbit_wars.replays.record import GROUP_LEN, GROUP_SHIPS, SPAWN, Frames, GameRecord
+from td_loop.games.orbit_wars.replays.frames import FIELDS, SAME, follow, home_table, load, make_board, move_rows
+from td_loop.games.orbit_wars.replays.record import (
+    GROUP_LEN,
+    GROUP_SHIPS,
+    HOME_SHIPS,
+    HOME_X,
+    HOME_Y,
+    SPAWN,
+    Frames,
+    GameRecord,
+)
 from td_loop.games.orbit_wars.state import COMET_GROUP, N_FLEETS, Board, Position
 
 EXACT, STEPWISE, DIFFERS = "exact", "stepwise", "differs"
@@ -96,10 +105,11 @@ def _map_difference(f: Frames, board: Board) -> Difference | None:
         return Difference(0, "angular_velocity", float(f.cfg[0]), float(board.cfg[0]))
     if len(board.home_x) != f.home.shape[1]:
         return Difference(0, "len(initial_planets)", float(f.home.shape[1]), float(len(board.home_x)))
-    for axis, ours in enumerate((board.home_x, board.home_y)):
-        if len(rows := np.flatnonzero(f.home[axis] != ours)):
-            i = int(rows[0])
-            return Difference(0, f"initial_planets[{i}].{'xy'[axis]}", float(f.home[axis, i]), float(ours[i]))
+    ours = home_table(board)
+    for row, field in ((HOME_X, "x"), (HOME_Y, "y"), (HOME_SHIPS, "ships")):
+        if len(at := np.flatnonzero(f.home[row] != ours[row])):
+            i = int(at[0])
+            return Difference(0, f"initial_planets[{i}].{field}", float(f.home[row, i]), float(ours[row, i]))
     return None
 
 
