@@ -123,38 +123,21 @@ def coverage_stats(
         alive: bool[B, 4]; other seats do not count.
 
     Returns:
-        A JSON object. `features[name]` has, each over all rows and seats alive: `frac_above_top_knot` (x above
-        the last knot), `frac_below_first_interior_knot` (x below the second knot), `frac_below_bottom_knot`, and
-        `segments["2P"|"4P"]` with the same three of that segment alone (absent without rows). At the top level
-        `frac_above_top_knot` and `frac_below_first_interior_knot` are the worst of all features and segments,
-        with `worst_above` / `worst_below` naming the feature. `n_values` counts the (row, seat) pairs.
+        A JSON object, by feature name: `frac_above_top_knot` (x above the last knot), `frac_below_first_interior_knot`
+        (x below the second knot) and `frac_below_bottom_knot`, each the worst of the segments that have rows.
+        Empty without rows: no data is no verdict.
     """
-    groups: dict[str, FloatArray] = {"all": features[alive].astype(np.float64)}
     four = np.broadcast_to((n_players > SEGMENT_PLAYERS[0])[:, None], alive.shape)
-    for players, mask in zip(SEGMENT_PLAYERS, (alive & ~four, alive & four), strict=True):
-        if mask.any():
-            groups[f"{players}P"] = features[mask].astype(np.float64)
-    shares = {name: _shares(knots, x) for name, x in groups.items() if len(x)}
-    per_feature: dict[str, Any] = {}
-    worst = {"frac_above_top_knot": (0.0, ""), "frac_below_first_interior_knot": (0.0, "")}
-    for f, feature in enumerate(feature_names):
-        of = {group: {key: float(column[f]) for key, column in s.items()} for group, s in shares.items()}
-        per_feature[feature] = {**of.pop("all", {}), "segments": of}
-        for s in of.values():
-            for key, (most, _) in worst.items():
-                if s[key] > most:
-                    worst[key] = (s[key], feature)
+    shares = [_shares(knots, features[mask]) for mask in (alive & ~four, alive & four) if mask.any()]
+    if not shares:
+        return {}
     return {
-        "n_values": len(groups["all"]),
-        "frac_above_top_knot": worst["frac_above_top_knot"][0],
-        "worst_above": worst["frac_above_top_knot"][1],
-        "frac_below_first_interior_knot": worst["frac_below_first_interior_knot"][0],
-        "worst_below": worst["frac_below_first_interior_knot"][1],
-        "features": per_feature,
+        name: {key: max(float(s[key][f]) for s in shares) for key in shares[0]}
+        for f, name in enumerate(feature_names)
     }
 
 
-def _shares(knots: FloatArray, x: FloatArray) -> dict[str, FloatArray]:
+def _shares(knots: FloatArray, x: npt.NDArray[Any]) -> dict[str, FloatArray]:
     """Share of the rows of `x` f64[N, F] beyond three knots, each f64[F]."""
     return {
         "frac_above_top_knot": (x > knots[:, -1]).mean(axis=0),
