@@ -71,18 +71,17 @@ def fit_command(
     bootstrap fit from the outcomes in --mc-rows, where the knots are derived as quantiles and the epoch with the
     best val_mc_nll is kept.
 
-    Exit code 2 means that the fit stopped itself because val_mc_nll blew up. It then writes only the training.json,
-    with the reason under `aborted`, and no weights.
+    Exit code 2 means that the fit stopped itself because val_mc_nll blew up. It then writes only the
+    training.json, with the reason under `aborted`, and no weights.
     """
     from td_loop.fit.config import FitConfig
 
     _check_paths(resume, td_cache, mc_rows, output)
     if resume is not None:
-        for flag, value in (("--warmup-steps", warmup_steps), ("--n-knots", n_knots)):
-            if value:
-                raise UsageError(
-                    f"{flag} {value} makes no sense with --resume, which keeps its knots; leave it out"
-                )
+        if warmup_steps:
+            raise UsageError(f"--warmup-steps {warmup_steps}: must be 0 with --resume, which keeps its knots")
+        if n_knots is not None:
+            raise UsageError("--n-knots makes no sense with --resume, which keeps its knots; leave it out")
     config = FitConfig(
         lr=lr,
         lr_warmup_frac=lr_warmup_frac,
@@ -96,7 +95,7 @@ def fit_command(
         val_blowup_tau=val_blowup_tau,
         warmup_steps=warmup_steps if warmup_steps is not None else 0 if resume else BOOTSTRAP_WARMUP_STEPS,
         seed=seed,
-        n_knots=n_knots or FitConfig.n_knots,
+        n_knots=FitConfig.n_knots if n_knots is None else n_knots,
         smoothness=smoothness,
         l2=l2,
     )
