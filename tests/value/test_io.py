@@ -141,6 +141,7 @@ def test_a_truncated_file_is_refused_at_every_length(saved: Path) -> None:
 
 
 def test_a_flipped_byte_is_refused_or_harmless(saved: Path) -> None:
+    save_weights(saved, value_function(1, 3))
     whole = saved.read_bytes()
     expected = load_weights(saved)
     refused = 0
@@ -157,6 +158,14 @@ def test_a_flipped_byte_is_refused_or_harmless(saved: Path) -> None:
             assert found.knots.tobytes() == expected.knots.tobytes()
             assert (found.feature_names, found.meta) == (expected.feature_names, expected.meta)
     assert refused > len(whole) / 2
+
+
+def test_a_member_that_claims_to_be_encrypted_is_refused(saved: Path) -> None:
+    damaged = bytearray(saved.read_bytes())
+    damaged[damaged.index(b"PK\x01\x02") + 8] ^= 1  # bit 0 of the first entry's flags in the directory
+    saved.write_bytes(bytes(damaged))
+    with pytest.raises(WeightsError, match="encrypted"):
+        load_weights(saved)
 
 
 @given(st.integers(0, 7), st.data())
