@@ -222,7 +222,7 @@ def load_npz(path: Path, error: type[DataError] = DataError) -> tuple[dict[str, 
         raise error(f"{path}: no such file") from e
     except IsADirectoryError as e:
         raise error(f"{path}: is a folder, not an npz file") from e
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, NotImplementedError, OSError) as e:
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, RuntimeError, MemoryError, OSError) as e:
         raise error(f"{path}: damaged or not an npz file ({e}); restore it or make it again") from e
     if "meta" not in arrays:
         raise error(f"{path}: has no 'meta' entry; it was not written by td_loop")
