@@ -47,3 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         typer.echo(f"error: {e}", err=True)
         return e.exit_code
     return 0
+
+
+@app.callback()
+def _root() -> None:  # with it, `td-loop run` needs its name even while it is the only command
+    pass
+
+
+def _register() -> None:
+    from td_loop.cli import run
+
+    for command in (run,):
+        command.register(app)
+
+
+_register()
