@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
+from td_loop.cli import run
 from td_loop.errors import Interrupted, TdLoopError, UsageError
 
 app = typer.Typer(
@@ -23,6 +24,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+app.callback()(lambda: None)  # with a single command registered, Typer would make it the whole program
+for command in (run,):
+    command.register(app)
 
 _CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up
 
@@ -47,18 +52,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         typer.echo(f"error: {e}", err=True)
         return e.exit_code
     return 0
-
-
-@app.callback()
-def _root() -> None:  # with it, `td-loop run` needs its name even while it is the only command
-    pass
-
-
-def _register() -> None:
-    from td_loop.cli import run
-
-    for command in (run,):
-        command.register(app)
-
-
-_register()

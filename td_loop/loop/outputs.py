@@ -94,7 +94,8 @@ def read_prior_targets(path: Path) -> dict[str, Array] | None:
     Only three arrays are read: the rest of the file may be ten times as large.
     """
     try:
-        with np.load(path, allow_pickle=False) as z:
+        # Opened here: np.load leaves its own handle open when the file is no zip.
+        with path.open("rb") as f, np.load(f, allow_pickle=False) as z:
             return {name: z[name] for name in _PRIOR}
     except (OSError, zipfile.BadZipFile, ValueError, EOFError, KeyError):
         return None
