@@ -15,8 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from td_loop.cores import physical_cores
 from td_loop.errors import UsageError
+from td_loop.machine import physical_cores
 
 DEFAULT_BOOTSTRAP = Path("models/value_spline_v2.npz")
 

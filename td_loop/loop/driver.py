@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from td_loop.cores import physical_cores
 from td_loop.errors import HardAbort, Interrupted, Reverted, UsageError
 from td_loop.files import make_dir
 from td_loop.loop import console as text
@@ -22,6 +21,7 @@ from td_loop.loop.manifest import IterRecord, Manifest, Status, write_manifest
 from td_loop.loop.outputs import n_features
 from td_loop.loop.plan import RunAttempt, attempt_config, next_step
 from td_loop.loop.process import Signals, StageRunner, run_stage
+from td_loop.machine import physical_cores
 
 
 def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Sequence[RunConfig] = ()) -> Manifest:

@@ -1,11 +1,10 @@
-"""Valid branch_data arrays to break, and hypothesis strategies for them."""
+"""Valid branch_data arrays to break."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 
 def make_cache(seed: int, n_r: int, n_a: int, *, features: int = 3) -> dict[str, Any]:
@@ -29,22 +28,3 @@ def make_cache(seed: int, n_r: int, n_a: int, *, features: int = 3) -> dict[str,
         cache[f"branch_{b}_mc_target"] = cache[f"branch_{b}_target"].copy()
     cache["branch_a_engine_fallback"] = np.zeros(n_a, np.bool_)
     return cache
-
-
-seeds = st.integers(0, 2**32 - 1)
-counts = st.integers(0, 40)
-
-
-@st.composite
-def caches(draw: st.DrawFn) -> dict[str, Any]:
-    """Valid caches with at least one row; either branch may be empty."""
-    n_r, n_a = draw(st.tuples(counts, counts).filter(lambda pair: sum(pair) > 0))
-    return make_cache(draw(seeds), n_r, n_a)
-
-
-@st.composite
-def caches_and_row(draw: st.DrawFn) -> tuple[dict[str, Any], str, int]:
-    """A valid cache, one of its branches, and a row of it."""
-    cache = draw(caches())
-    b = draw(st.sampled_from([b for b in "ra" if len(cache[f"branch_{b}_target"])]))
-    return cache, b, draw(st.integers(0, len(cache[f"branch_{b}_target"]) - 1))

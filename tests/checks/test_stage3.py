@@ -20,7 +20,8 @@ from td_loop.checks.stage3 import (
     segment_means,
     targets_are_distributions,
 )
-from tests.checks.caches import caches, caches_and_row, make_cache, seeds
+from tests.checks.caches import make_cache
+from tests.checks.strategies import caches, caches_and_row, seeds
 
 Row = tuple[dict[str, Any], str, int]
 
