@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
@@ -14,13 +13,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 def physical_cores(cpuinfo: Path = _CPUINFO, cgroup: Path = _CGROUP) -> int:
     """Physical cores that this process may use (>= 1): hyperthreads of one core count once.
 
-    Search is arithmetic on data in the cache, so a second thread on a core adds little and slows the first, which a
+    Search is arithmetic on data in the cache: a second thread on a core adds little and slows the first, which a
     wall-clock budget turns into weaker decisions. A container's CPU quota is respected. Where the kernel does not
     tell which threads share a core, every usable thread counts.
     """
     usable = os.sched_getaffinity(0)
     cores = {core for cpu, core in _core_of_cpu(cpuinfo).items() if cpu in usable}
-    return max(1, min(len(cores) or len(usable), _cpu_quota(cgroup)))
+    return max(1, min(len(cores) or len(usable), _cpu_quota(cgroup, len(usable))))
 
 
 def available_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
@@ -50,12 +49,12 @@ def _core_of_cpu(cpuinfo: Path) -> dict[int, tuple[str, str]]:
     return cores
 
 
-def _cpu_quota(cgroup: Path) -> float:
-    """Whole CPUs that the container's quota allows; infinite without one."""
+def _cpu_quota(cgroup: Path, unlimited: int) -> int:
+    """Whole CPUs that the container's quota allows; `unlimited` without one."""
     quota, _, period = " ".join(_lines(cgroup / "cpu.max")).partition(" ")
     if quota.isdigit() and period.isdigit() and int(period) > 0:
-        return max(1, math.floor(int(quota) / int(period)))
-    return math.inf
+        return max(1, int(quota) // int(period))
+    return unlimited
 
 
 def _first_word(path: Path) -> str:
