@@ -185,7 +185,8 @@ def load_npz(path: Path, error: type[DataError] = DataError) -> tuple[dict[str, 
         DataError (or the subclass `error`): missing, truncated, damaged, or without a `meta` entry.
     """
     try:
-        with np.load(path, allow_pickle=False) as z:
+        # Opened here: np.load leaves its own handle open when the file is no zip.
+        with path.open("rb") as f, np.load(f, allow_pickle=False) as z:
             arrays = {name: z[name] for name in z.files}
     except FileNotFoundError as e:
         raise error(f"{path}: no such file") from e
