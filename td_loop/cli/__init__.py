@@ -25,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
+app.callback()(lambda: None)  # with a single command registered, Typer would make it the whole program
 _prepare.register(app)
 
 _CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up
