@@ -1,9 +1,10 @@
 """Comet groups of a game: four symmetric elliptical paths, drawn and tested as the official engine does.
 
-The official engine samples each candidate ellipse at 5,000 points, walks it in steps of the comet speed and tests the
-visible part against sun and planets, up to 300 candidates a spawn. Its cost would dominate a whole game, so both the
-walk and the tests are first done in a cheaper form whose error is bounded; only where a comparison falls within that
-bound is the candidate done again operation by operation. The accepted paths are always computed exactly.
+The official engine samples each candidate ellipse at 5,000 points, walks it in steps of the comet speed and
+tests the visible part against sun and planets, up to 300 candidates a spawn. Its cost would dominate a whole
+game, so both the walk and the tests are first done in a cheaper form whose error is bounded; only where a
+comparison falls within that bound is the candidate done again operation by operation. The accepted paths are
+always computed exactly.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TEST_MARGIN = 1e-6
 
 
 def walk_table() -> F64:
-    """f64[SAMPLES - 1]: sin(t)**2 halfway between neighbouring samples, the only angles that the fast walk needs."""
+    """f64[SAMPLES - 1]: sin(t)**2 halfway between neighbouring samples: the angles of `walk`."""
     half = 0.3 * math.pi + 1.4 * math.pi * (np.arange(1, SAMPLES) - 0.5) / (SAMPLES - 1)
     return np.sin(half) ** 2
 
@@ -53,9 +54,9 @@ def _sample(i: int, a: float, b: float, c: float, cos_phi: float, sin_phi: float
 def walk(a: float, b: float, speed: float, table: F64, index: I64) -> int:
     """Indices of the samples that a comet visits, without the first; how many, or -1 if too close to call.
 
-    The chord between neighbouring samples is `2 sin(dt/2) sqrt(a^2 sin^2 t + b^2 cos^2 t)` at their middle t. The
-    official sum differs from this one by rounding alone: coordinates below 400 and angles below 6 radians make it less
-    than 1e-12 a chord, so less than 5e-9 over all, far inside the margin.
+    The chord between neighbouring samples is `2 sin(dt/2) sqrt(a^2 sin^2 t + b^2 cos^2 t)` at their middle t.
+    The official sum differs from this one by rounding alone: coordinates below 400 and angles below 6 radians
+    make it less than 1e-12 a chord, so less than 5e-9 over all, far inside the margin.
     """
     k = 2.0 * math.sin(0.7 * math.pi / (SAMPLES - 1))
     b2 = b * b
@@ -118,8 +119,8 @@ def clear(
 ) -> int:
     """1 if a path stays clear of sun and planets, -1 if it does not, 0 if too close to call.
 
-    The four paths and the four planets of a group are quarter turns of each other, so one planet a group against the
-    four paths stands for all sixteen pairs; what differs between them is rounding, 1e-12 at most.
+    The four paths and the four planets of a group are quarter turns of each other, so one planet a group against
+    the four paths stands for all sixteen pairs; what differs between them is rounding, 1e-12 at most.
     """
     unsure = False
     for k in range(len(xs)):
@@ -140,8 +141,10 @@ def clear(
                 dy = py[p] - CENTER
                 limit = radius[p] + _CLEARANCE
             d2 = min(
-                min((v - dx) ** 2 + (u - dy) ** 2, (u + dx) ** 2 + (v - dy) ** 2),
-                min((u - dx) ** 2 + (v + dy) ** 2, (v + dx) ** 2 + (u + dy) ** 2),
+                (v - dx) ** 2 + (u - dy) ** 2,
+                (u + dx) ** 2 + (v - dy) ** 2,
+                (u - dx) ** 2 + (v + dy) ** 2,
+                (v + dx) ** 2 + (u + dy) ** 2,
             )
             verdict = _compare(d2, limit)
             if verdict < 0:

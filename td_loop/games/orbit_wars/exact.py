@@ -1,8 +1,8 @@
 """The official engine's scalar geometry, operation by operation, for kernels.
 
-`x ** 2` in CPython is a call of the C library's `pow`, which differs from `x * x` in the last bit for about one value
-in a thousand. LLVM folds `pow(x, 2.0)` to `x * x` wherever it can see the 2, so the exponent `two` is a run-time value
-here: it comes in as an argument, and from `Board.cfg[SQUARE]` in the engine.
+`x ** 2` in CPython is a call of the C library's `pow`, which differs from `x * x` in the last bit for about one
+value in a thousand. LLVM folds `pow(x, 2.0)` to `x * x` wherever it can see the 2, so the exponent `two` is a
+run-time value here: it comes in as an argument, and from `Board.cfg[SQUARE]` in the engine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CPython's `random.Random` inside kernels: the same Mersenne Twister, the same draws, bit for bit.
 
 Map and comets are drawn with `random()`, `uniform` and `randint`, among rejected tries; drawing them in a kernel
-saves the thousands of Python calls that dominate the making of a game. Source: CPython `Modules/_randommodule.c` and
-`Lib/random.py` (3.9 and later draw alike); the tests compare every draw with `random.Random`.
+saves the thousands of Python calls that dominate the making of a game. Source: CPython `Modules/_randommodule.c`
+and `Lib/random.py` (3.9 and later draw alike); the tests compare every draw with `random.Random`.
 """
 
 from __future__ import annotations
@@ -88,23 +88,23 @@ def _refill(mt: U32) -> None:
 
 
 @inlined
-def _word(mt: U32) -> np.uint32:
+def _word(mt: U32) -> int:
     if mt[WORDS] >= WORDS:
         _refill(mt)
-    y = mt[np.int64(mt[WORDS])]
+    y = np.uint32(mt[np.int64(mt[WORDS])])
     mt[WORDS] += np.uint32(1)
     y ^= y >> np.uint32(11)
     y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)
     y ^= (y << np.uint32(15)) & np.uint32(0xEFC60000)
     y ^= y >> np.uint32(18)
-    return np.uint32(y)
+    return np.int64(y)  # type: ignore[return-value]
 
 
 @inlined
 def uniform(mt: U32, low: float, high: float) -> float:
     """`Random.uniform(low, high)`."""
-    a = np.int64(_word(mt)) >> 5
-    b = np.int64(_word(mt)) >> 6
+    a = _word(mt) >> 5
+    b = _word(mt) >> 6
     r = (a * 67108864.0 + b) * (1.0 / 9007199254740992.0)
     return low + (high - low) * r
 
@@ -116,7 +116,7 @@ def randint(mt: U32, low: int, high: int) -> int:
     bits = 0
     while n >> bits:
         bits += 1
-    r = np.int64(_word(mt)) >> (32 - bits)
+    r = _word(mt) >> (32 - bits)
     while r >= n:
-        r = np.int64(_word(mt)) >> (32 - bits)
+        r = _word(mt) >> (32 - bits)
     return low + r

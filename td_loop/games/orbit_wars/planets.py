@@ -1,4 +1,4 @@
-"""The official map generator as a kernel: planet groups under four-fold rotation, drawn with the same generator."""
+"""The official map generator as a kernel: groups of four planets a quarter turn apart, from the same draws."""
 
 from __future__ import annotations
 
