@@ -25,8 +25,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-app.callback()(lambda: None)  # with a single command registered, Typer would make it the whole program
-
 for command in (fit, knots, prepare, replays, run):
     command.register(app)
 
