@@ -1,0 +1,84 @@
+"""Every command that a document tells a person to type is run here, and every link leads somewhere.
+
+A command stands on a line of its own in a fenced `sh` block. Those that would take hours run with the extra flags of
+`SHORT`, which only make the same command smaller (the last value of a flag wins).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+SMALL_RUN = "--iters 1 --n 60 --budget-evals 4 --workers 2 --epochs 2 --batches-per-epoch 4"
+# First match wins.
+SHORT: list[tuple[str, str]] = [
+    (r"td_outer_loop\.py|td-loop run", SMALL_RUN),
+    (r"prepare_td_data\.py|td-loop prepare", "--n 60 --budget-evals 4 --workers 2"),
+    (r"fit_value_spline\.py|td-loop fit", "--epochs 2 --batches-per-epoch 4"),
+    (r"make_selfplay_replays\.py", "--games-2p 2 --games-4p 1"),
+]
+# Run by .ci/run itself, or not a command of ours.
+ELSEWHERE = re.compile(r"^(python3 -m venv|\. |cd |git |pip |pytest|bash \.ci/run)|&&|^python benchmarks/")
+
+
+def commands(document: Path) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", document.read_text(), re.M | re.S)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line.split(" #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def runnable(document: Path) -> list[str]:
+    return [c for c in commands(document) if not ELSEWHERE.search(c)]
+
+
+def shortened(command: str) -> list[str]:
+    extra = next((extra for pattern, extra in SHORT if re.search(pattern, command)), "")
+    words = shlex.split(command)
+    if words[0] == "td-loop":
+        words = [sys.executable, "-m", "td_loop", *words[1:]]
+    elif words[0] == "python":
+        words = [sys.executable, str(ROOT / words[1]), *words[2:]]
+    else:
+        raise AssertionError(f"not a command of ours: {command}")
+    return [*words, *shlex.split(extra)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_commands_of_a_document_run_in_their_order(document: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for name in ("models", "replays"):
+        if (ROOT / name).exists():
+            (tmp_path / name).symlink_to(ROOT / name)
+    if not (tmp_path / "replays").exists() and (shared := ROOT.parent / "shared" / "replays").exists():
+        (tmp_path / "replays").mkdir()
+        for path in sorted(shared.glob("*p_01[4-8].json.gz")):
+            (tmp_path / "replays" / path.name).symlink_to(path)
+    for command in runnable(document):
+        if "replays/" in command and not (tmp_path / "replays").exists():
+            continue  # needs games of the reader's own
+        done = subprocess.run(
+            shortened(command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{document.name}: {command}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_benchmarks_named_in_documents_exist(document: Path) -> None:
+    for name in re.findall(r"(?:benchmarks|scripts)/\w+\.py", document.read_text()):
+        assert (ROOT / name).exists(), f"{document.name} names {name}"

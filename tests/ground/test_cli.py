@@ -1,0 +1,50 @@
+"""cli: exit codes and errors as a person sees them."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from td_loop import cli
+from td_loop.errors import Blowup, ReplayError
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+
+    @app.command()
+    def blow() -> None:
+        raise Blowup("val_mc_nll 2.0 > 1.0")
+
+    @app.command()
+    def read(path: str, n: int = 1) -> None:
+        raise ReplayError(f"{path}: empty")
+
+    monkeypatch.setattr(cli, "app", app)
+    return app
+
+
+@pytest.mark.usefixtures("app")
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["blow"], 2),
+        (["read", "x"], 65),
+        (["read"], 64),
+        (["read", "x", "--n", "two"], 64),
+        (["read", "x", "--unknown"], 64),
+        (["nothing"], 64),
+        (["--help"], 0),
+    ],
+)
+def test_exit_codes(args: list[str], code: int) -> None:
+    assert cli.main(args) == code
+
+
+@pytest.mark.usefixtures("app")
+def test_an_error_is_one_line_unless_debug_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["read", "games"])
+    assert capsys.readouterr().err == "error: games: empty\n"
+    cli.main(["read", "games", "--debug"])
+    assert "Traceback" in capsys.readouterr().err

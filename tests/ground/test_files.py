@@ -1,0 +1,134 @@
+"""files.py: atomic writes, checked npz, JSON that keeps non-finite numbers."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from td_loop import files
+from td_loop.errors import DataError, StorageError
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def same(a: object, b: object) -> bool:
+    """Equality in which a non-finite float equals the string that stands for it."""
+    if isinstance(a, float) and not math.isfinite(a):
+        return isinstance(b, str) and (files.as_float(b) == a or (math.isnan(a) and math.isnan(files.as_float(b))))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+@given(JSON)
+def test_json_keeps_every_value_and_spells_non_finite_numbers(value: object) -> None:
+    import orjson
+
+    assert same(value, orjson.loads(files.dumps_json(value)))
+
+
+@pytest.mark.parametrize("value", [True, None, "nan", [], "1.0"])
+def test_as_float_refuses_what_is_no_number(value: object) -> None:
+    with pytest.raises(DataError, match="expected a number"):
+        files.as_float(value)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"a": 1})
+    with pytest.raises(RuntimeError), files.atomic_file(path) as f:
+        f.write(b"half")
+        raise RuntimeError
+    assert files.read_json(path) == {"a": 1}
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_disk_that_refuses_is_a_storage_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    path = tmp_path / "a.json"
+    files.write_json(path, 1)
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError, match=r"a\.json"):
+        files.write_json(path, 2)
+    monkeypatch.undo()
+    assert files.read_json(path) == 1
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_written_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        files.write_bytes(tmp_path / "a", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_replace_symlink_moves_a_link_that_exists(tmp_path: Path) -> None:
+    link = tmp_path / "latest"
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+        files.replace_symlink(link, name)
+        assert link.read_text() == name
+    assert sorted(os.listdir(tmp_path)) == ["latest", "one", "two"]
+
+
+def test_equal_arrays_make_equal_npz_bytes(tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz"):
+        files.save_npz(tmp_path / name, {"x": np.arange(7.0)}, {"k": math.nan})
+    assert files.sha256(tmp_path / "a.npz") == files.sha256(tmp_path / "b.npz")
+    arrays, meta = files.load_npz(tmp_path / "a.npz")
+    assert arrays["x"].tolist() == list(range(7))
+    assert meta == {"k": "NaN"}
+
+
+@given(st.data())
+def test_a_flipped_byte_in_the_data_of_an_npz_is_found_when_it_is_loaded(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("npz") / "a.npz"
+    x = np.arange(64.0)
+    files.save_npz(path, {"x": x}, {})
+    raw = bytearray(path.read_bytes())
+    start = raw.find(x.tobytes())
+    raw[data.draw(st.integers(start, start + x.nbytes - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"a\.npz.*damaged"):
+        files.load_npz(path)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 100, -1])
+def test_a_truncated_npz_is_refused(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "a.npz"
+    files.save_npz(path, {"x": np.arange(64.0)}, {})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"a\.npz"):
+        files.load_npz(path)
+
+
+def test_what_is_no_npz_of_ours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        files.load_npz(tmp_path / "none.npz")
+    with pytest.raises(DataError, match="folder"):
+        files.load_npz(tmp_path)
+    np.savez(tmp_path / "foreign.npz", x=np.arange(3))
+    with pytest.raises(DataError, match="meta"):
+        files.load_npz(tmp_path / "foreign.npz")

@@ -1,0 +1,75 @@
+"""Imports point downwards only (docs/architecture.md): the arrows between rooms, read from the source."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import td_loop
+
+PACKAGE = Path(td_loop.__file__).parent
+GROUND = {"errors", "files", "rng", "kernels", "machine", "progress", "signals"}
+
+# room -> rooms that it may import, besides itself and the ground floor
+ALLOWED: dict[str, set[str]] = {
+    **{name: set() for name in GROUND},
+    "value": set(),
+    "checks": set(),
+    "games": {"value"},
+    "prepare": {"games", "value"},
+    "fit": {"value"},
+    "loop": {"checks"},
+    "report": {"loop", "checks"},
+    "cli": {"games", "value", "prepare", "fit", "checks", "loop"},
+}
+# Only these may import torch: workers, the arena and serving do without.
+TORCH = {"fit", "value/torch_module.py"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Absolute names of all modules that a file imports, at its top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return names
+
+
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem in GROUND)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_downwards(path: Path) -> None:
+    here = room(path)
+    allowed = ALLOWED[here] | GROUND | {here}
+    for name in imported(path):
+        package, _, rest = name.partition(".")
+        other = rest.split(".")[0]
+        is_room = (PACKAGE / other).is_dir() or (PACKAGE / f"{other}.py").exists()
+        if package == "td_loop" and rest and is_room:
+            assert other in allowed, f"{here} must not import {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_torch_stays_in_fit(path: Path) -> None:
+    where = str(path.relative_to(PACKAGE))
+    if room(path) not in TORCH and where not in TORCH:
+        assert not any(name.split(".")[0] == "torch" for name in imported(path))
+
+
+def test_only_the_game_folder_and_the_registry_know_orbit_wars() -> None:
+    for path in FILES:
+        if room(path) == "games":
+            continue
+        bad = {name for name in imported(path) if name.startswith("td_loop.games.orbit_wars")}
+        # The replay commands are the built-in game's own front door.
+        assert not bad or path == PACKAGE / "cli" / "replays.py", f"{path} imports {bad}"
