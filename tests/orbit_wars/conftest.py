@@ -1,10 +1,9 @@
-"""Shared by the tests of this room: the official engine, real replays, and the harness of `benchmarks/parity.py`."""
+"""Shared by the tests of this room: the official engine and real replays."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +11,6 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(Path(__file__).parent)]
 
 
 @pytest.fixture(scope="session")

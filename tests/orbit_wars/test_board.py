@@ -49,13 +49,13 @@ def test_maps_are_the_official_ones(official: ModuleType, seed: int) -> None:
         assert pos.board.home_ships.tolist() == [p[5] for p in planets]
 
 
-@pytest.mark.parametrize(("seed", "speed"), [(0, 4.0), (1, 4.0), (2, 6), (3, 2.5), (4, 40.0), (5, 0.0)])
-def test_comets_are_the_official_ones(official: ModuleType, seed: int, speed: float) -> None:
+@pytest.mark.parametrize(
+    ("seed", "speed", "spawns"), [(0, 4.0, 5), (1, 4.0, 3), (2, 6, 3), (3, 2.5, 1), (5, 0.0, 1)]
+)
+def test_comets_are_the_official_ones(official: ModuleType, seed: int, speed: float, spawns: int) -> None:
     w, planets, _ = _official_map(official, seed)
     board = new_game(seed, 2, comet_speed=speed).board
-    for g, spawn in enumerate(COMET_SPAWN_STEPS):
-        if speed == 0.0 and g:
-            break  # a standing comet is tried 300 times at every spawn: once is enough
+    for g, spawn in enumerate(COMET_SPAWN_STEPS[:spawns]):
         rng = random.Random(f"orbit_wars-comet-{seed}-{spawn}")
         paths = official.generate_comet_paths(planets, w, spawn, [], speed, rng=rng)
         if not paths:
@@ -150,7 +150,7 @@ def test_the_fast_walk_visits_the_samples_of_the_exact_one(speed: float) -> None
 
 
 def test_a_walk_that_is_too_close_to_call_says_so() -> None:
-    a, b, c, phi = _candidates(1)[0]
+    a, b = _candidates(1)[0][:2]
     table = comets.walk_table()
     chord = 2.0 * np.sin(0.7 * np.pi / (comets.SAMPLES - 1)) * np.sqrt(b * b + (a * a - b * b) * table[0])
     assert comets.walk(a, b, float(chord), table, np.empty(comets.SAMPLES, np.int64)) == -1
@@ -165,7 +165,18 @@ def test_the_fast_clearance_test_agrees_with_the_exact_one() -> None:
         # short straight paths: long ones are hardly ever clear
         x, y, dx, dy = rng.uniform(0, 100), rng.uniform(0, 100), rng.uniform(-3, 3), rng.uniform(-3, 3)
         xs, ys = x + dx * np.arange(5), y + dy * np.arange(5)
-        args = (xs, ys, b.home_x, b.home_y, p.state.p_radius[:m], b.orbit_r, b.orbit_angle, b.rotates, b.cfg[0], 50)
+        args = (
+            xs,
+            ys,
+            b.home_x,
+            b.home_y,
+            p.state.p_radius[:m],
+            b.orbit_r,
+            b.orbit_angle,
+            b.rotates,
+            b.cfg[0],
+            50,
+        )
         fast, exact = comets.clear(*args), comets.clear_exact(*args, 2.0)
         assert fast == (1 if exact else -1)
         seen.add(fast)

@@ -45,7 +45,9 @@ def test_squares_are_the_c_library_s_pow_and_not_products() -> None:
     rng = random.Random(0)
     xs = [rng.uniform(-100, 100) for _ in range(200_000)]
     expected = [x**2 for x in xs]
-    assert any(x * x != e for x, e in zip(xs, expected, strict=True)), "these values do not tell pow from a product"
+    assert any(x * x != e for x, e in zip(xs, expected, strict=True)), (
+        "these values do not tell pow from a product"
+    )
     assert _squares(np.array(xs), 2.0).tolist() == expected
 
 

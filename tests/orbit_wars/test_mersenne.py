@@ -24,7 +24,9 @@ def _draw(key: np.ndarray, n: int, low: int, high: int) -> np.ndarray:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(-(2**70), 2**70) | st.text(max_size=20) | st.sampled_from([0, 1, 2**32 - 1, 2**32, 2**31 - 1]),
+    seed=st.integers(-(2**70), 2**70)
+    | st.text(max_size=20)
+    | st.sampled_from([0, 1, 2**32 - 1, 2**32, 2**31 - 1]),
     low=st.integers(-3, 5),
     width=st.integers(0, 100) | st.just(2**31 - 1),
 )

@@ -306,7 +306,7 @@ def settle(board: Board, s: State, w: Scratch) -> None:
     s.head[STEP] += 1
 
 
-@inlined
+@kernel
 def advance(board: Board, s: State, moves: F64, first: int, last: int, w: Scratch) -> None:
     """One turn under the launches `moves[first:last]`, in place, without allocating."""
     for i in range(s.head[N_PLANETS]):
