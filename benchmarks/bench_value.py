@@ -2,8 +2,8 @@
 
     python benchmarks/bench_value.py --mc-rows mc_rows.npz models/value_spline_v2.npz
 
-All see the same validation rows; the boosted model is trained on the training rows of the same file, and per seat sees
-its features and the mean of its living opponents'. Needs scikit-learn (the `bench` extra).
+All see the same validation rows. The boosted model is trained on the training rows of the same file; per seat it
+sees its features and the mean of its living opponents'. Needs scikit-learn (the `bench` extra).
 """
 
 from __future__ import annotations
