@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import orjson
 import pytest
 
 from td_loop import files
-from td_loop.errors import HardAbort, Interrupted, ManifestError, Reverted
+from td_loop.errors import HardAbort, Interrupted, ManifestError, Reverted, StorageError
 from td_loop.files import sha256
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
@@ -210,6 +211,27 @@ def _promoted(run: Path) -> list[Any]:
     return (
         [r for r in content(run)["iters"] if r["status"] == "promoted"] if (run / "manifest.json").exists() else []
     )
+
+
+@pytest.mark.parametrize("moment", [5, 20, 30])
+def test_a_full_disk_is_named_and_the_run_resumes_when_there_is_room(
+    config: Config, run: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    calls = 0
+
+    def full(fd: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > moment:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match=f"cannot write {run}.*No space left on device; free space"):
+            drive(config(iters=3), runner=Stages())
+    check_invariants(run)
+    drive(config(iters=3), runner=Stages())
+    assert len(_promoted(run)) == 3
 
 
 def test_links_are_derived_again_from_the_manifest(config: Config, run: Path) -> None:
