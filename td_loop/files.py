@@ -11,6 +11,7 @@ import errno
 import hashlib
 import math
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -72,6 +73,35 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+            raise
+        fsync_dir(path.parent)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Whoever writes files into it makes them durable (fsync) himself.
+
+    Raises:
+        FileExistsError: `path` is there and not empty: somebody else was faster, and what he made is left alone.
+        StorageError: the disk is full, read-only or failing.
+    """
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            fsync_dir(temporary)
+            try:
+                temporary.rename(path)
+            except OSError as e:
+                if e.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise FileExistsError(errno.EEXIST, "exists already", str(path)) from e
+                raise
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
         fsync_dir(path.parent)
 
@@ -226,7 +256,7 @@ def load_npz(path: Path, error: type[DataError] = DataError) -> tuple[dict[str, 
         raise error(f"{path}: no such file") from e
     except IsADirectoryError as e:
         raise error(f"{path}: is a folder, not an npz file") from e
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, NotImplementedError, OSError) as e:
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, RuntimeError, MemoryError, OSError) as e:
         raise error(f"{path}: damaged or not an npz file ({e}); restore it or make it again") from e
     if "meta" not in arrays:
         raise error(f"{path}: has no 'meta' entry; it was not written by td_loop")
