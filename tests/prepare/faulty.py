@@ -1,4 +1,4 @@
-"""Toy games whose search or features fail in one way each. Marks on disk make a fault happen once for all workers."""
+"""Toy games that fail in one way each. Marks on disk make a fault happen once for all workers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def nothing() -> None:
 class Faulty(Toy):
     """The toy game, whose search does `fault()` where `when(state, seat)` says so."""
 
-    def __init__(self, fault: Callable[[], None], when: Callable[[State, int], bool], *, once: bool = False) -> None:
+    def __init__(
+        self, fault: Callable[[], None], when: Callable[[State, int], bool], *, once: bool = False
+    ) -> None:
         self.fault, self.when, self.once = fault, when, once
 
     def make_search(self, value: SplineValue) -> Any:

@@ -14,7 +14,9 @@ from td_loop.prepare.pool import Outcome, Pool
 from tests.prepare import recipes
 
 
-def run(recipe: Callable[[], Callable[[Any], Any]], n: int, tasks: list[Any], limit: float = 60.0) -> list[Outcome]:  # type: ignore[type-arg]
+def run(
+    recipe: Callable[[], Callable[[Any], Any]], n: int, tasks: list[Any], limit: float = 60.0
+) -> list[Outcome[Any, Any]]:
     todo = list(reversed(tasks))
     with Pool(recipe, n) as pool:
         return list(pool.run(lambda: todo.pop() if todo else None, lambda _: limit))
