@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 
 from td_loop.games.base import Budget, Decision
@@ -80,6 +81,19 @@ class BadFeatures(Toy):
         return super().features(state, gamma) * (np.nan if state.turn == 3 else 1)
 
 
+class Compiles(Toy):
+    """Its features need a kernel that compile() does not know of."""
+
+    def features(self, state: State, gamma: float) -> Any:
+        forgotten(1.0)
+        return super().features(state, gamma)
+
+
+@numba.njit
+def forgotten(x: float) -> float:
+    return x + 1.0
+
+
 class BadStart(Toy):
     """No worker can make a search."""
 
@@ -102,6 +116,7 @@ RAISES = Faulty(fail, poisoned)
 RAISES_ALWAYS = Faulty(fail, always)
 UNDECIDED = Faulty(nothing, poisoned)
 SLOW = Faulty(hang, always)
+COMPILES = Compiles()
 BAD_FEATURES = BadFeatures()
 BAD_START = BadStart()
 DEAD_START = DeadStart()

@@ -187,6 +187,13 @@ def test_a_search_that_never_ran_is_said_loudly(run: Run, capfd: pytest.CaptureF
     assert "WARNING: the search never ran: all" in capfd.readouterr().err
 
 
+def test_kernels_that_workers_had_to_compile_are_named_once(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    run(game="COMPILES", n=100, k=0.0)
+    assert (
+        capfd.readouterr().err.count("workers compile kernels that the game's compile() left out: forgotten") == 1
+    )
+
+
 def test_a_row_that_can_never_be_computed_ends_the_run_by_name_and_leaves_no_file(
     run: Run, tmp_path: Path
 ) -> None:
@@ -241,6 +248,12 @@ def test_weights_of_another_game_or_other_features_are_refused(
         run(weights=path)
     with pytest.raises(WeightsError, match=r"none\.npz: no such file"):
         run(weights=tmp_path / "none.npz")
+
+
+def test_more_rows_than_memory_are_refused_before_the_work(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("td_loop.prepare.run.available_memory", lambda: 100_000)
+    with pytest.raises(UsageError, match=r"--n 1000: needs .* GB of memory, .* give a smaller --n"):
+        run(n=1000)
 
 
 def test_a_failed_run_leaves_the_old_file_as_it_was(run: Run, tmp_path: Path) -> None:
