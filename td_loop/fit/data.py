@@ -72,14 +72,12 @@ class McRows:
     Attributes:
         train: rows of training games.
         val: the fixed validation rows.
-        train_game: i32, index of the game of every row of `train`.
         val_frame_id: i64, frame of every row of `val`.
         meta: as in the file.
     """
 
     train: Targets
     val: Targets
-    train_game: npt.NDArray[np.int32]
     val_frame_id: npt.NDArray[np.int64]
     meta: Mapping[str, Any]
 
@@ -136,7 +134,6 @@ def load_mc_rows(path: Path, *, match: SplineValue | None = None) -> McRows:
     return McRows(
         train=rows.take(~held_out),
         val=rows.take(held_out),
-        train_game=arrays["game"][~held_out],
         val_frame_id=arrays["frame_id"][held_out],
         meta=meta,
     )

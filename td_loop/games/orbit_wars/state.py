@@ -29,6 +29,7 @@ COMET_SPAWN_STEPS = (50, 150, 250, 350, 450)
 MAX_COMET_PATH = 40
 EPISODE_STEPS = 500
 SHIP_SPEED = 6.0
+SPEED_TABLE = 1025
 COMET_SPEED = 4.0
 
 F64 = npt.NDArray[np.float64]
@@ -36,7 +37,8 @@ I64 = npt.NDArray[np.int64]
 B1 = npt.NDArray[np.bool_]
 
 # Positions in Board.cfg
-ANGULAR_VELOCITY, MAX_SPEED, EPISODE = 0, 1, 2
+ANGULAR_VELOCITY, MAX_SPEED, EPISODE, SQUARE = 0, 1, 2, 3
+CFG_SIZE = 4
 
 # Positions in State.head
 STEP, N_PLANETS, N_FLEETS, NEXT_FLEET_ID, DONE = 0, 1, 2, 3, 4
@@ -50,10 +52,12 @@ class Board(NamedTuple):
     spawn step lies ahead of the state's step (no planet's `comet` names them yet).
     """
 
-    cfg: F64  # [3] angular velocity (radians a turn), ship speed, episodeSteps
+    cfg: F64  # [CFG_SIZE] angular velocity (radians a turn), ship speed, episodeSteps, and 2.0 (see `exact`)
+    speed: F64  # [SPEED_TABLE] units a turn of a fleet by its ships (index 0 is scrap); larger fleets are computed
     n_players: int  # P
     home_x: F64  # [M] initial positions (of observation 0)
     home_y: F64  # [M]
+    home_ships: I64  # [M] garrisons as drawn, before the home planets got theirs
     orbit_r: F64  # [M] sqrt(dx**2 + dy**2) from the centre, as the official engine computes it
     orbit_angle: F64  # [M] atan2(dy, dx) of the initial position
     rotates: B1  # [M] orbit_r + radius < ROTATION_RADIUS_LIMIT

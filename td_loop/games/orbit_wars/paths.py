@@ -1,0 +1,57 @@
+"""Where every home planet stands in every observation of a game: computed once a board, looked up by all.
+
+`T` is the number of observations of a game (episodeSteps), `M` the number of home planets.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+
+from td_loop.games.orbit_wars.state import ANGULAR_VELOCITY, CENTER, EPISODE, F64, Board
+from td_loop.kernels import kernel
+
+
+class PathTable(NamedTuple):
+    """Row k holds the positions of observation k; the last row is the last observation that a game can have."""
+
+    x: F64  # [T, M]
+    y: F64  # [T, M]
+
+
+@kernel
+def _fill(board: Board, x: F64, y: F64) -> None:
+    omega = board.cfg[ANGULAR_VELOCITY]
+    for p in range(x.shape[1]):
+        for k in range(x.shape[0]):
+            x[k, p] = board.home_x[p]
+            y[k, p] = board.home_y[p]
+        if board.rotates[p]:
+            for k in range(1, x.shape[0]):
+                angle = board.orbit_angle[p] + omega * (k - 1)
+                x[k, p] = CENTER + board.orbit_r[p] * math.cos(angle)
+                y[k, p] = CENTER + board.orbit_r[p] * math.sin(angle)
+
+
+_KEPT = 16
+_tables: OrderedDict[int, tuple[weakref.ref[F64], PathTable]] = OrderedDict()
+
+
+def path_table(board: Board) -> PathTable:
+    """The table of `board` (about 0.5 ms the first time; the last few boards' tables are kept)."""
+    key = id(board.home_x)
+    found = _tables.get(key)
+    if found is not None and found[0]() is board.home_x:  # an id may come back after its owner is gone
+        _tables.move_to_end(key)
+        return found[1]
+    shape = (max(2, int(board.cfg[EPISODE])), board.home_x.shape[0])
+    table = PathTable(np.empty(shape), np.empty(shape))
+    _fill(board, *table)
+    _tables[key] = (weakref.ref(board.home_x), table)
+    while len(_tables) > _KEPT:
+        _tables.popitem(last=False)
+    return table

@@ -1,0 +1,245 @@
+"""Candidate launches: which source, which target, how many ships. Sizes come from the forecast at arrival.
+
+`Q` is the number of pairs, `SLOTS` the candidates a pair may have, `GROUP` the launches of one candidate. A pair is
+(source, target), or (several, target): a group of sources that together take what none of them can take alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from td_loop.games.orbit_wars.aim import aim
+from td_loop.games.orbit_wars.forecast import MARKS, NEVER, PLANETS, TICKS, Forecast, fight, holding, send, spare
+from td_loop.games.orbit_wars.paths import PathTable
+from td_loop.games.orbit_wars.state import F64, I64, Board, State
+from td_loop.kernels import inlined, kernel
+
+SLOTS = 4
+GROUP = 6
+SEVERAL = -1
+"""Source of a pair whose candidates are groups."""
+
+FORWARD_DETOUR = 25.0
+"""Moving ships between own planets that nobody threatens waits behind attacks that are this much farther."""
+GROUP_DETOUR = 10.0
+
+
+class Pool(NamedTuple):
+    """Pairs in the order in which they are looked at, and the candidates of those that were."""
+
+    at: I64  # [1] number of pairs
+    source: I64  # [Q] planet, or SEVERAL
+    target: I64  # [Q]
+    key: F64  # [Q] scratch of the ordering
+    # candidates: [Q, SLOTS], launches of each: [Q, SLOTS, GROUP]
+    count: I64
+    src: I64
+    ships: I64
+    eta: I64
+    angle: F64
+
+
+def make_pool(capacity: int) -> Pool:
+    """An empty pool for boards of `capacity` planets."""
+    q = capacity * capacity + capacity
+    launches = (q, SLOTS, GROUP)
+
+    def ints(*shape: int) -> npt.NDArray[np.int64]:
+        return np.zeros(shape, np.int64)
+
+    return Pool(
+        ints(1), ints(q), ints(q), np.zeros(q), ints(q, SLOTS), ints(*launches), ints(*launches), ints(*launches),
+        np.zeros(launches),
+    )  # fmt: skip
+
+
+@kernel
+def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
+    """List the pairs of `seat`, nearest first, own planets that are in no danger later."""
+    n = fc.span[PLANETS]
+    q = 0
+    for dst in range(n):
+        falls = False
+        for m in range(1, MARKS):
+            falls = falls or fc.owner_at[m, dst] != seat
+        nearest, second = 1e9, 1e9
+        for src in range(n):
+            if src == dst or fc.owner[src] != seat or fc.ships[src] <= 0:
+                continue
+            dx, dy = state.p_x[src] - state.p_x[dst], state.p_y[src] - state.p_y[dst]
+            d = math.sqrt(dx * dx + dy * dy)
+            pool.source[q] = src
+            pool.target[q] = dst
+            pool.key[q] = d if falls else d + FORWARD_DETOUR
+            q += 1
+            if d < nearest:
+                nearest, second = d, nearest
+            elif d < second:
+                second = d
+        if second < 1e9 and falls:
+            pool.source[q] = SEVERAL
+            pool.target[q] = dst
+            pool.key[q] = second + GROUP_DETOUR
+            q += 1
+    pool.at[0] = q
+    order = np.argsort(pool.key[:q], kind="mergesort")
+    source, target = pool.source[:q].copy(), pool.target[:q].copy()
+    for j in range(q):
+        pool.source[j] = source[order[j]]
+        pool.target[j] = target[order[j]]
+
+
+@kernel
+def shortfall(fc: Forecast, planet: int) -> tuple[int, int]:
+    """(tick, ships) of the first arrival that takes the planet from its owner now, and by how many; (NEVER, 0)."""
+    owner, ships, prod = fc.owner[planet], fc.ships[planet], fc.prod[planet]
+    at = 0
+    for j in range(fc.n_ticks[planet]):
+        tick = fc.ticks[planet, j]
+        if owner >= 0:
+            ships += prod * (tick - at)
+        at = tick
+        now, ships = fight(owner, ships, fc.arrivals[planet, tick])
+        if now != owner:
+            return tick, ships
+    return NEVER, 0
+
+
+@inlined
+def _put(pool: Pool, q: int, slot: int, src: int, ships: int, eta: int, angle: float) -> int:
+    """Add a candidate of one launch, unless the pair has one of that size; returns the next free slot."""
+    if slot >= SLOTS:
+        return slot
+    for s in range(slot):
+        if pool.ships[q, s, 0] == ships:
+            return slot
+    pool.count[q, slot] = 1
+    pool.src[q, slot, 0] = src
+    pool.ships[q, slot, 0] = ships
+    pool.eta[q, slot, 0] = eta
+    pool.angle[q, slot, 0] = angle
+    return slot + 1
+
+
+@inlined
+def _margin(owner: int, need: int) -> int:
+    """Ships beyond the least: none against neutrals, who do not answer."""
+    return 0 if owner < 0 else 2 + need // 8
+
+
+@kernel
+def propose_single(
+    pool: Pool, q: int, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int
+) -> None:
+    """Candidates that send one fleet from a source to a target."""
+    src, dst = pool.source[q], pool.target[q]
+    have = fc.ships[src]
+    slot = 0
+    for s in range(SLOTS):
+        pool.count[q, s] = 0
+    if fc.owner[src] != seat or have <= 0 or fc.gone[dst] <= 1:
+        return
+    free = spare(fc, src)
+    ok, angle, eta = aim(board, paths, state, src, dst, have)
+    if not ok or eta > fc.span[TICKS]:
+        return
+    owner, there = holding(fc, dst, eta)
+    if owner == seat:
+        tick, lacking = shortfall(fc, dst)
+        if fc.owner[dst] == seat and tick < NEVER and eta <= tick:
+            n = min(have, lacking + 1)
+            ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+            if ok2 and eta2 <= tick:
+                slot = _put(pool, q, slot, src, n, eta2, angle2)
+        for part in range(2):
+            n = free if part == 0 else (free + 1) // 2
+            if n >= 2:
+                ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+                if ok2 and eta2 <= fc.span[TICKS]:
+                    slot = _put(pool, q, slot, src, n, eta2, angle2)
+        return
+    if have > there:
+        # The least that captures: fewer ships fly slower, and what they meet depends on when they arrive.
+        n = min(have, there + 1 + _margin(owner, there + 1))
+        for _ in range(4):
+            ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+            if not ok2 or eta2 > fc.span[TICKS]:
+                break
+            owner2, there2 = holding(fc, dst, eta2)
+            if owner2 == seat:
+                break
+            if n > there2:
+                slot = _put(pool, q, slot, src, n, eta2, angle2)
+                break
+            n = there2 + 1 + _margin(owner2, there2 + 1)
+            if n > have:
+                break
+        n = min(free, (there + 1) * 3 // 2 + 3)
+        if n > there and n < have:
+            ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+            if ok2 and eta2 <= fc.span[TICKS]:
+                slot = _put(pool, q, slot, src, n, eta2, angle2)
+        if free > there and free < have:
+            ok2, angle2, eta2 = aim(board, paths, state, src, dst, free)
+            if ok2 and eta2 <= fc.span[TICKS]:
+                slot = _put(pool, q, slot, src, free, eta2, angle2)
+        slot = _put(pool, q, slot, src, have, eta, angle)
+
+
+@kernel
+def propose_group(
+    pool: Pool, q: int, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int
+) -> None:
+    """A candidate that sends fleets from several sources, nearest in time first, until the target falls."""
+    dst = pool.target[q]
+    for s in range(SLOTS):
+        pool.count[q, s] = 0
+    if fc.gone[dst] <= 1:
+        return
+    n = fc.span[PLANETS]
+    used = 0
+    late = 0
+    done = False
+    while used < GROUP and not done:
+        best, best_eta, best_angle, best_n = -1, NEVER, 0.0, 0
+        for src in range(n):
+            if fc.owner[src] != seat or src == dst:
+                continue
+            taken = False
+            for j in range(used):
+                taken = taken or pool.src[q, 0, j] == src
+            if taken:
+                continue
+            free = min(spare(fc, src), fc.ships[src])
+            if free < 3:
+                continue
+            ok, angle, eta = aim(board, paths, state, src, dst, free)
+            if ok and eta < best_eta and eta <= fc.span[TICKS]:
+                best, best_eta, best_angle, best_n = src, eta, angle, free
+        if best < 0:
+            break
+        late = max(late, best_eta)
+        owner, there = holding(fc, dst, late)
+        if owner == seat:
+            break
+        least = there + 1 + _margin(owner, there + 1)
+        if best_n > least:
+            ok, angle, eta = aim(board, paths, state, best, dst, least)
+            if ok and eta <= late + 3:
+                best_n, best_eta, best_angle = least, eta, angle
+        pool.src[q, 0, used] = best
+        pool.ships[q, 0, used] = best_n
+        pool.eta[q, 0, used] = best_eta
+        pool.angle[q, 0, used] = best_angle
+        used += 1
+        send(fc, seat, best, dst, best_n, best_eta)
+        owner, there = holding(fc, dst, max(late, best_eta))
+        done = owner == seat
+    for j in range(used):
+        send(fc, seat, pool.src[q, 0, j], dst, -pool.ships[q, 0, j], pool.eta[q, 0, j])
+    if done and used >= 2:
+        pool.count[q, 0] = used
