@@ -132,6 +132,39 @@ def replace_symlink(link: Path, target: str) -> None:
         fsync_dir(link.parent)
 
 
+def move(source: Path, target: Path) -> None:
+    """Rename a file or folder within one file system; `target` must not exist."""
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "already exists", str(target))
+        source.rename(target)
+        fsync_dir(target.parent)
+        fsync_dir(source.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or link, if it is there."""
+    with storage_errors(path), contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def make_dir(path: Path) -> None:
+    """Make a folder and its parents, if they are not there."""
+    with storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def fsync_file(path: Path) -> None:
+    """Make a file durable that another program wrote."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    fsync_dir(path.parent)
+
+
 def sha256(path: Path) -> str:
     """The hex SHA-256 of a file's bytes."""
     with path.open("rb") as f:
@@ -222,7 +255,7 @@ def load_npz(path: Path, error: type[DataError] = DataError) -> tuple[dict[str, 
         raise error(f"{path}: no such file") from e
     except IsADirectoryError as e:
         raise error(f"{path}: is a folder, not an npz file") from e
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, NotImplementedError, OSError) as e:
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, RuntimeError, MemoryError, OSError) as e:
         raise error(f"{path}: damaged or not an npz file ({e}); restore it or make it again") from e
     if "meta" not in arrays:
         raise error(f"{path}: has no 'meta' entry; it was not written by td_loop")
