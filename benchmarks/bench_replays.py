@@ -4,8 +4,9 @@
 
 FOLDER holds episode files (default: ../shared/replays beside the clone). The reference, `orjson.loads` of the same
 unpacked bytes, runs in the same process on the same files, interleaved game by game. Times are processor time of
-this one thread, so that other work on the machine counts little. Kernels are compiled before anything is timed. The
-parser switches Python's cycle collector off while it holds the tree; a second reference shows `loads` with the same done.
+this one thread, so that other work on the machine counts little. Kernels are compiled before anything is timed.
+The parser switches Python's cycle collector off while it holds the tree; a second reference shows `loads` with
+the same done.
 """
 
 from __future__ import annotations

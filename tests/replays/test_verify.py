@@ -97,7 +97,7 @@ def _comets(change: Callable[[Json], object]) -> Callable[[Json], object]:
         # Only the path ahead of the game's end differs: no frame shows it, the observation's path does.
         (_comets(lambda group: _bump(group["paths"][1], 20, 0, 1e-9)), 50, "comets[0].paths[1][20].x"),
         (_comets(lambda group: [path.pop() for path in group["paths"]]), 50, "comets[0] path length"),
-        (_comets(lambda group: group.update(path_index=group["path_index"] - 1)), 49, "comets[0]"),
+        (_comets(lambda group: group.update(path_index=group["path_index"] + 1)), 49, "comets[0]"),
         (lambda d: _bump(d["steps"][0][0]["observation"]["initial_planets"], 2, 2), 0, "initial_planets[2].x"),
         (lambda d: _bump(d["steps"][0][0]["observation"]["initial_planets"], 2, 5), 0, "initial_planets[2].ships"),
         (lambda d: d["steps"][0][0]["observation"].update(angular_velocity=0.03), 0, "angular_velocity"),

@@ -158,9 +158,12 @@ def compare(f: Frames, turn: int, s: State, spawn: I64) -> tuple[int, int, float
         if s.p_prod[i] != pi[P_PROD, i]:
             return 10, i, float(pi[P_PROD, i]), float(s.p_prod[i])
         ours, theirs = s.p_comet[i], pi[P_COMET, i]
-        if ours >= 0 and theirs >= 0:
-            if spawn[ours] != f.group[SPAWN, theirs] or s.comet_at[ours] != f.comet_at[turn, theirs]:
-                return 11, i, float(f.comet_at[turn, theirs]), float(s.comet_at[ours])
+        if (
+            ours >= 0
+            and theirs >= 0
+            and (spawn[ours] != f.group[SPAWN, theirs] or s.comet_at[ours] != f.comet_at[turn, theirs])
+        ):
+            return 11, i, float(f.comet_at[turn, theirs]), float(s.comet_at[ours])
     ff, fi = f.fleet_f[3 * start : 3 * (start + m)], f.fleet_i[4 * start : 4 * (start + m)]
     for i in range(m):
         if s.f_id[i] != fi[F_ID * m + i]:
