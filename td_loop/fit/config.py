@@ -44,9 +44,9 @@ class FitConfig:
     """Seed of the batch order, >= 0."""
     n_knots: int = 16
     """Knots a feature, where they are derived, 3..32."""
-    smoothness: float = 3e-4
+    smoothness: float = 3e-3
     """Weight of the squared second differences along each curve, >= 0."""
-    l2: float = 3e-5
+    l2: float = 3e-4
     """Weight of the squared coefficients, >= 0."""
 
     def __post_init__(self) -> None:
