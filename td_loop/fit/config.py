@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from td_loop.errors import UsageError
@@ -89,7 +88,3 @@ class FitConfig:
 def _require(ok: bool, flag: str, value: float, what: str) -> None:
     if not ok or not math.isfinite(value):
         raise UsageError(f"{flag} is {value:g}, must be {what}")
-
-
-Report = Callable[[str], None]
-"""Where a fit says things that a person should read."""
