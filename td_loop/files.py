@@ -171,12 +171,13 @@ def make_dir(path: Path) -> None:
 
 def fsync_file(path: Path) -> None:
     """Make a file durable that another program wrote."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fsync_dir(path.parent)
+    with storage_errors(path):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        fsync_dir(path.parent)
 
 
 def sha256(path: Path) -> str:

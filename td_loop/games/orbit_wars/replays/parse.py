@@ -7,9 +7,11 @@ numbers; what cannot be a game of Orbit Wars raises `ReplayError` with the place
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -45,6 +47,23 @@ def parse_episode(data: bytes, name: str) -> GameRecord:
     Raises:
         ReplayError: not JSON, another game, or malformed; the message starts with `name` and says where.
     """
+    with _no_cycle_collector():
+        return _parse(data, name)
+
+
+@contextlib.contextmanager
+def _no_cycle_collector() -> Iterator[None]:
+    """A parsed episode is hundreds of thousands of lists without a cycle: looking for some takes most of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _parse(data: bytes, name: str) -> GameRecord:
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as first:
@@ -195,10 +214,10 @@ def _frames(steps: list[list[Json]], n_players: int, configuration: Json) -> Fra
 
     head = np.zeros((T, HEAD_SIZE), np.int32)
     head[:, STEP], head[:, N_PLANETS], head[:, N_FLEETS] = np.arange(T), n_p, n_f
-    head[:, NEXT_FLEET_ID] = _next_fleet_ids(observations, f, frame_of_f)
+    launch, launch_end = _launches(steps, planets, n_players, index_of)
+    head[:, NEXT_FLEET_ID] = _next_fleet_ids(observations, launch_end)
     owners = np.concatenate([p[frame_of_p == T - 1, 1], f[frame_of_f == T - 1, 1]])
     head[-1, DONE] = ends_game(T - 1, owners, episode)
-    launch, launch_end = _launches(steps, planets, n_players, index_of)
     return Frames(
         cfg,
         home,
@@ -223,13 +242,11 @@ def _from_index(ids: Array, frames: Array, index_of: list[dict[float, int]] | No
     return np.array([index_of[k].get(i, i) for k, i in zip(frames.tolist(), ids.tolist(), strict=True)])
 
 
-def _next_fleet_ids(observations: list[Json], f: Array, frame_of_f: Array) -> Array:
+def _next_fleet_ids(observations: list[Json], launch_end: Array) -> list[int]:
+    """`next_fleet_id` of each frame; where a file leaves it out, the number of launches made before it."""
+    made = [0, *launch_end[:-1, -1].tolist()]
     given = [obs.get("next_fleet_id") for obs in observations]
-    if all(isinstance(x, int | float) for x in given):
-        return np.array(given, np.int64)
-    largest = np.full(len(observations), -1, np.int64)
-    np.maximum.at(largest, frame_of_f, f[:, 0].astype(np.int64))
-    return np.maximum.accumulate(largest) + 1
+    return [n if x is None else int(x) for x, n in zip(given, made, strict=True)]
 
 
 def _launches(
