@@ -352,12 +352,13 @@ def plan(
         best = style.least
         src = -1
         dst = -1
-        for d in range(planets):
-            if ws.joint[d] > best:
-                best, src, dst = ws.joint[d], -1, d
-            for s in range(planets):
-                if ws.score[s, d] > best:
-                    best, src, dst = ws.score[s, d], s, d
+        for s in range(planets):
+            if ws.joint[s] > best:
+                best, src, dst = ws.joint[s], -1, s
+            if ws.free[s] > 0:
+                for d in range(planets):
+                    if ws.score[s, d] > best:
+                        best, src, dst = ws.score[s, d], s, d
         if dst < 0:
             break
         done = n
