@@ -148,8 +148,8 @@ def replace_symlink(link: Path, target: str) -> None:
 
 def move(source: Path, target: Path) -> None:
     """Rename a file or folder within one file system; `target` must not exist."""
+    make_dir(target.parent)
     with storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             raise FileExistsError(errno.EEXIST, "already exists", str(target))
         source.rename(target)
@@ -161,12 +161,6 @@ def remove(path: Path) -> None:
     """Delete a file or link, if it is there."""
     with storage_errors(path), contextlib.suppress(FileNotFoundError):
         path.unlink()
-
-
-def make_dir(path: Path) -> None:
-    """Make a folder and its parents, if they are not there."""
-    with storage_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
 
 
 def fsync_file(path: Path) -> None:
