@@ -14,10 +14,38 @@ from td_loop.kernels import inlined, kernel
 RANGE = 18.0
 
 FEATURE_NAMES = (
-    "ships_now", "prod_now", "planets_now", "ships_near", "prod_near", "ships_far", "prod_far", "planets_far",
-    "c_prod", "aloft", "rule", "wealth", "wealth_log", "ships_log", "prod_log", "wealth_late", "neutral", "danger",
-    "pressure", "frontier", "idle", "comets", "largest", "territory", "ships_lead_late", "prod_lead_early", "hold", "neutral_cheap",
-    "strike", "support", "cprod_log", "rank_gap"
+    "ships_now",
+    "prod_now",
+    "planets_now",
+    "ships_near",
+    "prod_near",
+    "ships_far",
+    "prod_far",
+    "planets_far",
+    "c_prod",
+    "aloft",
+    "rule",
+    "wealth",
+    "wealth_log",
+    "ships_log",
+    "prod_log",
+    "wealth_late",
+    "neutral",
+    "danger",
+    "pressure",
+    "frontier",
+    "idle",
+    "comets",
+    "largest",
+    "territory",
+    "ships_lead_late",
+    "prod_lead_early",
+    "hold",
+    "neutral_cheap",
+    "strike",
+    "support",
+    "cprod_log",
+    "rank_gap",
 )
 N_FEATURES = len(FEATURE_NAMES)
 
@@ -83,11 +111,16 @@ def features(fc, close, out):
             x = float(fc.ships_at[1, i])
             for j in range(n):
                 phi[j, o] += x * close[i, j]
-    ts = np.zeros(MARKS); tp = np.zeros(MARKS); tc = np.zeros(MARKS)
+    ts = np.zeros(MARKS)
+    tp = np.zeros(MARKS)
+    tc = np.zeros(MARKS)
     for m in range(MARKS):
         for s in range(P):
-            ts[m] += ships[m, s]; tp[m] += prod[m, s]; tc[m] += count[m, s]
-    tcp = cp.sum(); tfly = fly.sum()
+            ts[m] += ships[m, s]
+            tp[m] += prod[m, s]
+            tc[m] += count[m, s]
+    tcp = cp.sum()
+    tfly = fly.sum()
     phase = min(1.0, left / 450.0)
     wealth = np.zeros(4)
     for s in range(P):
@@ -100,10 +133,16 @@ def features(fc, close, out):
     step = 500.0 - left
     late = min(1.0, step / 100.0)
     for s in range(P):
-        bw = 0.0; bs = 0.0; bp = 0.0; bc=0.0
+        bw = 0.0
+        bs = 0.0
+        bp = 0.0
+        bc = 0.0
         for o in range(P):
             if o != s:
-                bw = max(bw, wealth[o]); bs = max(bs, ships[1, o]); bp = max(bp, prod[2, o]); bc = max(bc, cp[o])
+                bw = max(bw, wealth[o])
+                bs = max(bs, ships[1, o])
+                bp = max(bp, prod[2, o])
+                bc = max(bc, cp[o])
         out[s, 0] = _share(ships[0, s], ts[0])
         out[s, 1] = _share(prod[0, s], tp[0])
         out[s, 2] = _share(count[0, s], tc[0])
@@ -120,13 +159,25 @@ def features(fc, close, out):
         out[s, 13] = math.log((ships[1, s] + 10) / (bs + 10))
         out[s, 14] = math.log((prod[2, s] + 2) / (bp + 2))
         out[s, 15] = out[s, 12] * late
-        neut = 0.0; danger = 0.0; press = 0.0; terr = 0.0; front = 0.0; fw = 0.0; hold = 0.0; cheap = 0.0; idle = 0.0; strike = 0.0; support = 0.0
+        neut = 0.0
+        danger = 0.0
+        press = 0.0
+        terr = 0.0
+        front = 0.0
+        fw = 0.0
+        hold = 0.0
+        cheap = 0.0
+        idle = 0.0
+        strike = 0.0
+        support = 0.0
         for i in range(n):
             me = phi[i, s]
-            en = 0.0; worst = 0.0
+            en = 0.0
+            worst = 0.0
             for o in range(P):
                 if o != s:
-                    en += phi[i, o]; worst = max(worst, phi[i, o])
+                    en += phi[i, o]
+                    worst = max(worst, phi[i, o])
             sh = me / (me + en + 1.0)
             pr = fc.prod_at[2, i]
             terr += pr * sh
@@ -143,7 +194,7 @@ def features(fc, close, out):
                 for j in range(n):
                     if fc.owner_at[2, j] >= 0 and fc.owner_at[2, j] != s:
                         d = max(d, close[i, j])
-                x = fc.ships_at[2, i] 
+                x = fc.ships_at[2, i]
                 front += x * -RANGE * math.log(d + 1e-3)
                 fw += x
                 dd = 0.0

@@ -179,9 +179,7 @@ def make_candidate(plan: Plan, pool: Pool, fc: Forecast, q: int, s: int) -> None
 
 
 @inlined
-def _propose_next(
-    plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State
-) -> bool:
+def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State) -> bool:
     """Propose the next pair of the wave that waits for it; False when none does."""
     for q in range(plan.at[NEXT_PAIR], plan.at[WAVE_END]):
         if plan.proposed[q] or plan.banned[q]:

@@ -46,7 +46,13 @@ class OrbitSearch:
         key = (C, int(board.cfg[EPISODE]))
         if key not in self._buffers:
             pool = make_pool(C)
-            self._buffers[key] = (make_forecast(C, key[1], self.value.gamma), pool, make_plan(pool), np.zeros((C, C)), np.zeros((4, N_FEATURES), np.float32))
+            self._buffers[key] = (
+                make_forecast(C, key[1], self.value.gamma),
+                pool,
+                make_plan(pool),
+                np.zeros((C, C)),
+                np.zeros((4, N_FEATURES), np.float32),
+            )
         fc, pool, plan, close, row = self._buffers[key]
         paths = path_table(board)
         alive = np.zeros(4, np.bool_)
@@ -60,4 +66,7 @@ class OrbitSearch:
         while not plan.at[DONE] and plan.at[EVALS] < limit and self.clock() < until:
             advance(plan, pool, fc, judge, board, paths, state, SLICE, limit)
         n = plan.at[N_PLAN]
-        return Decision(np.stack([plan.src[:n].astype(float), plan.angle[:n], plan.ships[:n].astype(float)], 1), int(plan.at[EVALS]))
+        return Decision(
+            np.stack([plan.src[:n].astype(float), plan.angle[:n], plan.ships[:n].astype(float)], 1),
+            int(plan.at[EVALS]),
+        )
