@@ -263,8 +263,8 @@ def main() -> int:
     args = parser.parse_args()
     found: dict[str, list[Outcome]] = {k.name: [] for k in KINDS}
     start = time.perf_counter()
-    with progress("games", args.games) as advance:
-        for g in range(args.games):
+    with progress("games", args.games) as advance, contextlib.suppress(KeyboardInterrupt):
+        for g in range(args.games):  # interrupted, it prints the table of what was played
             kind = KINDS[g % len(KINDS)]
             outcome = compare(kind, args.seed + g)
             found[kind.name].append(outcome)
