@@ -116,10 +116,11 @@ def _blunder(position: Position, seat: int, rng: np.random.Generator, action: Ac
 
 
 RUSHER = Style(horizon=40.0, enemy=4.0, trade=0.1, overkill=0.5, reach=30.0, support=0.0)
-GREEDY = Style(horizon=60.0, enemy=1.0, reach=35.0)
-BALANCED = Style(horizon=80.0, enemy=1.0, trade=0.2, reach=40.0, allies=4.0, front=20.0)
+GREEDY = Style(horizon=60.0, enemy=1.0, reach=30.0)
+BALANCED = Style(horizon=60.0, enemy=1.0, least=1.0, reach=25.0, front=20.0)
+SETTLER = Style(horizon=60.0, enemy=-0.8, trade=0.6, least=1.5, reach=25.0, reserve=15.0)  # two make long games
 
-STYLES: dict[str, Style] = {"rusher": RUSHER, "greedy": GREEDY, "balanced": BALANCED}
+STYLES: dict[str, Style] = {"rusher": RUSHER, "greedy": GREEDY, "balanced": BALANCED, "settler": SETTLER}
 """The rule-based players at their best; `weakened` makes lesser ones of them."""
 
 AGENTS: dict[str, Agent] = {

@@ -1,226 +1,238 @@
-"""Features of every seat: what each holds, what it will hold once all that is under way has landed, and where."""
+"""Features of every seat: what it will hold once all that is under way has landed, and how its planets lie.
+
+Everything is taken from the forecast, so a launch shows by its consequences: ships count where they land, a planet
+that a fleet will take counts as taken. What is common to all seats says nothing under a softmax over seats, so the
+turn enters only through products. `C` planets, `F` features; near and far are the marks of `forecast.py`.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.orbit_wars.forecast import HORIZON, LEFT, MARKS, PLANETS, SEATS, Forecast
-from td_loop.games.orbit_wars.state import F64, N_PLANETS, STEP, Board, State
+from td_loop.games.orbit_wars.forecast import (
+    HORIZON,
+    LEFT,
+    NEVER,
+    PLANETS,
+    PLAYED,
+    SEATS,
+    Forecast,
+)
+from td_loop.games.orbit_wars.state import F64, N_PLANETS, State
 from td_loop.kernels import inlined, kernel
 
-RANGE = 18.0
-
 FEATURE_NAMES = (
-    "ships_now",
-    "prod_now",
-    "planets_now",
-    "ships_near",
-    "prod_near",
-    "ships_far",
+    "ships_near",  # share of all ships, on planets and under way, MARK_NEAR turns from now
+    "ships_far",  # the same MARK_FAR turns from now
+    "prod_near",  # share of all owned production
     "prod_far",
-    "planets_far",
-    "c_prod",
-    "aloft",
-    "rule",
-    "wealth",
-    "wealth_log",
-    "ships_log",
-    "prod_log",
-    "wealth_late",
-    "neutral",
-    "danger",
-    "pressure",
-    "frontier",
-    "idle",
-    "comets",
-    "largest",
-    "territory",
-    "ships_lead_late",
-    "prod_lead_early",
-    "hold",
-    "neutral_cheap",
-    "strike",
-    "support",
-    "cprod_log",
-    "rank_gap",
+    "planets_far",  # share of all owned planets
+    "c_prod",  # share of the discounted production of all turns left
+    "aloft",  # ships under way now, per ship on the board
+    "wealth",  # share of ships_near + c_prod, in ships
+    "wealth_log",  # log of own wealth over that of the strongest opponent
+    "wealth_late",  # wealth_log, growing in over the first LATE turns
+    "ships_log",  # log of own ships over those of the opponent with most, near
+    "prod_log",  # log of own production over that of the opponent with most, far
+    "ships_lead",  # ships ahead of that opponent, in units of what will be made in the next LEAD_TURNS turns
+    "prod_lead_early",  # production ahead of that opponent, fading over the first LATE turns
+    "neutral",  # production of neutral planets, as far as they lie in own reach, per owned production
+    "neutral_cheap",  # the same, planets with small garrisons only
+    "danger",  # own production that the strongest opponent around could take, per owned production
+    "strike",  # production of opponents that one's own ships around could take
+    "hold",  # own production that is safe from the strongest opponent around
+    "territory",  # share of the board's production that lies in own reach
+    "pressure",  # mean share of reach over all planets
+    "frontier",  # how near own garrisons are to opponents
+    "reach",  # how near own garrisons are to planets of others, neutral ones too
+    "comets",  # share of what held comets will still make, per owned production
+    "largest",  # largest own garrison, per ship on the board
 )
 N_FEATURES = len(FEATURE_NAMES)
 
+RANGE = 18.0
+"""Distance over which a garrison's reach falls to 1/e: four to six turns of a middling fleet."""
+LATE = 100
+LEAD_TURNS = 30
+CHEAP = 20.0
+"""Garrison at which a neutral planet counts 1/e as cheap."""
+
+# Rows of Sums: what each seat has
+NEAR, FAR, PROD_NEAR, PROD_FAR, COUNT, C_PROD, ALOFT, LARGEST, COMETS, SHIPS_NOW = range(10)
+
+
+class Lay(NamedTuple):
+    """How planets lie, and scratch of `features`."""
+
+    close: F64  # [C, C] exp(-distance / RANGE)
+    reach: F64  # [4, C] ships of a seat around a planet, weighted by `close`
+    sums: F64  # [10, 4]
+    total: F64  # [10] sum of `sums` over the seats
+
+
+def make_lay(capacity: int) -> Lay:
+    """Buffers for boards of `capacity` planets."""
+    return Lay(np.zeros((capacity, capacity)), np.zeros((4, capacity)), np.zeros((10, 4)), np.zeros(10))
+
 
 @kernel
-def closeness(state: State, out: F64) -> None:
-    """out[i, j] = exp(-distance of planets i and j / RANGE), f64[C, C]."""
+def survey(lay: Lay, state: State) -> None:
+    """Write down how near planets are to one another now."""
     n = state.head[N_PLANETS]
     for i in range(n):
-        out[i, i] = 1.0
+        lay.close[i, i] = 1.0
         for j in range(i):
             dx, dy = state.p_x[i] - state.p_x[j], state.p_y[i] - state.p_y[j]
             w = math.exp(-math.sqrt(dx * dx + dy * dy) / RANGE)
-            out[i, j] = w
-            out[j, i] = w
+            lay.close[i, j] = w
+            lay.close[j, i] = w
 
 
 @inlined
-def _share(x, total):
-    return x / total if total > 0.0 else 0.0
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0.0 else 0.0
+
+
+@inlined
+def _most_of_others(row: F64, seat: int, seats: int) -> float:
+    most = 0.0
+    for o in range(seats):
+        if o != seat:
+            most = max(most, row[o])
+    return most
+
+
+@inlined
+def _add_up(fc: Forecast, lay: Lay) -> None:
+    """Fill `sums`, `total` and `reach`."""
+    sums, seats, n = lay.sums, fc.span[SEATS], fc.span[PLANETS]
+    sums[:] = 0.0
+    lay.reach[:] = 0.0
+    near, far = fc.mark[1], fc.mark[2]
+    for tick in range(HORIZON + 2):
+        for s in range(seats):
+            ships = fc.landing[tick, s]
+            sums[ALOFT, s] += ships
+            if tick > near:
+                sums[NEAR, s] += ships
+            if tick > far:
+                sums[FAR, s] += ships
+    for s in range(seats):
+        sums[SHIPS_NOW, s] = sums[ALOFT, s]
+    for i in range(n):
+        owner = fc.owner_at[0, i]
+        if owner >= 0:
+            sums[SHIPS_NOW, owner] += fc.ships_at[0, i]
+        owner = fc.owner_at[1, i]
+        if owner >= 0:
+            ships = np.float64(fc.ships_at[1, i])
+            sums[NEAR, owner] += ships
+            sums[PROD_NEAR, owner] += fc.prod_at[1, i]
+            for j in range(n):
+                lay.reach[owner, j] += ships * lay.close[i, j]
+        owner = fc.owner_at[2, i]
+        if owner >= 0:
+            sums[FAR, owner] += fc.ships_at[2, i]
+            sums[PROD_FAR, owner] += fc.prod_at[2, i]
+            sums[COUNT, owner] += 1.0
+            sums[LARGEST, owner] = max(sums[LARGEST, owner], np.float64(fc.ships_at[2, i]))
+        for s in range(seats):
+            sums[C_PROD, s] += fc.c_prod[i, s]
+            if fc.gone[i] < NEVER:
+                sums[COMETS, s] += fc.c_prod[i, s]
+    for r in range(sums.shape[0]):
+        lay.total[r] = 0.0
+        for s in range(seats):
+            lay.total[r] += sums[r, s]
 
 
 @kernel
-def features(fc, close, out):
-    P = fc.span[SEATS]
-    n = fc.span[PLANETS]
-    left = fc.span[LEFT]
+def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
+    """Write the features of every seat to `out` f32[4, F]; zeros beyond P.
+
+    `fc` is settled, `lay` was surveyed on the same state.
+    """
+    _add_up(fc, lay)
+    seats, n = fc.span[SEATS], fc.span[PLANETS]
+    sums, total, reach, close = lay.sums, lay.total, lay.reach, lay.close
+    late = min(1.0, fc.span[PLAYED] / LATE)
+    turns = min(fc.span[LEFT], LEAD_TURNS)
+    board_prod = 0.0
+    for i in range(n):
+        board_prod += fc.prod_at[2, i]
     out[:] = 0.0
-    ships = np.zeros((MARKS, 4))
-    prod = np.zeros((MARKS, 4))
-    count = np.zeros((MARKS, 4))
-    cp = np.zeros(4)
-    fly = np.zeros(4)
-    big = np.zeros(4)
-    phi = np.zeros((n, 4))
-    # ships under way at each mark
-    for s in range(P):
-        acc = 0.0
-        m = MARKS - 1
-        for t in range(HORIZON + 1, -1, -1):
-            while m >= 0 and t == fc.mark[m]:
-                ships[m, s] += acc
-                m -= 1
-            acc += fc.landing[t, s]
-        fly[s] = acc
-    comets = np.zeros(4)
-    for i in range(n):
-        for m in range(MARKS):
-            o = fc.owner_at[m, i]
-            if o >= 0:
-                ships[m, o] += fc.ships_at[m, i]
-                prod[m, o] += fc.prod_at[m, i]
-                count[m, o] += 1
-        for s in range(P):
-            cp[s] += fc.c_prod[i, s]
-        o = fc.owner_at[2, i]
-        if o >= 0:
-            big[o] = max(big[o], fc.ships_at[2, i])
-        if fc.owner_at[1, i] >= 0 and fc.gone[i] < 1000:
-            comets[fc.owner_at[1, i]] += min(fc.gone[i], left) + fc.ships_at[1, i] * 0
-        o = fc.owner_at[1, i]
-        if o >= 0:
-            x = float(fc.ships_at[1, i])
-            for j in range(n):
-                phi[j, o] += x * close[i, j]
-    ts = np.zeros(MARKS)
-    tp = np.zeros(MARKS)
-    tc = np.zeros(MARKS)
-    for m in range(MARKS):
-        for s in range(P):
-            ts[m] += ships[m, s]
-            tp[m] += prod[m, s]
-            tc[m] += count[m, s]
-    tcp = cp.sum()
-    tfly = fly.sum()
-    phase = min(1.0, left / 450.0)
-    wealth = np.zeros(4)
-    for s in range(P):
-        wealth[s] = ships[1, s] + cp[s]
-    tw = wealth.sum()
-    neutral_total = 0.0
-    for i in range(n):
-        if fc.owner_at[2, i] < 0:
-            neutral_total += fc.prod_at[2, i]
-    step = 500.0 - left
-    late = min(1.0, step / 100.0)
-    for s in range(P):
-        bw = 0.0
-        bs = 0.0
-        bp = 0.0
-        bc = 0.0
-        for o in range(P):
+    for s in range(seats):
+        # -- what it holds
+        wealth = sums[NEAR, s] + sums[C_PROD, s]
+        richest = 0.0
+        for o in range(seats):
             if o != s:
-                bw = max(bw, wealth[o])
-                bs = max(bs, ships[1, o])
-                bp = max(bp, prod[2, o])
-                bc = max(bc, cp[o])
-        out[s, 0] = _share(ships[0, s], ts[0])
-        out[s, 1] = _share(prod[0, s], tp[0])
-        out[s, 2] = _share(count[0, s], tc[0])
-        out[s, 3] = _share(ships[1, s], ts[1])
-        out[s, 4] = _share(prod[1, s], tp[1])
-        out[s, 5] = _share(ships[2, s], ts[2])
-        out[s, 6] = _share(prod[2, s], tp[2])
-        out[s, 7] = _share(count[2, s], tc[2])
-        out[s, 8] = _share(cp[s], tcp)
-        out[s, 9] = _share(fly[s], ts[0])
-        out[s, 10] = _share(ships[0, s] + 20 * prod[0, s], ts[0] + 20 * tp[0])
-        out[s, 11] = _share(wealth[s], tw)
-        out[s, 12] = math.log((wealth[s] + 10) / (bw + 10))
-        out[s, 13] = math.log((ships[1, s] + 10) / (bs + 10))
-        out[s, 14] = math.log((prod[2, s] + 2) / (bp + 2))
-        out[s, 15] = out[s, 12] * late
-        neut = 0.0
-        danger = 0.0
-        press = 0.0
-        terr = 0.0
-        front = 0.0
-        fw = 0.0
-        hold = 0.0
-        cheap = 0.0
-        idle = 0.0
-        strike = 0.0
-        support = 0.0
+                richest = max(richest, sums[NEAR, o] + sums[C_PROD, o])
+        other_ships = _most_of_others(sums[NEAR], s, seats)
+        other_prod = _most_of_others(sums[PROD_FAR], s, seats)
+        owned = total[PROD_FAR] + 1.0
+        wealth_log = math.log((wealth + 10.0) / (richest + 10.0))
+        # -- how its planets lie
+        neutral, cheap, danger, strike, hold, territory, pressure = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        garrisons, frontier, outward = 0.0, 0.0, 0.0
         for i in range(n):
-            me = phi[i, s]
-            en = 0.0
-            worst = 0.0
-            for o in range(P):
+            mine = reach[s, i]
+            theirs, strongest = 0.0, 0.0
+            for o in range(seats):
                 if o != s:
-                    en += phi[i, o]
-                    worst = max(worst, phi[i, o])
-            sh = me / (me + en + 1.0)
-            pr = fc.prod_at[2, i]
-            terr += pr * sh
-            own = fc.owner_at[2, i]
-            if own < 0:
-                neut += pr * sh
-                cheap += pr * sh * math.exp(-fc.ships_at[2, i] / 20.0)
-            elif own == s:
-                r = worst / (me + worst + 1.0)
-                danger += pr * r * r
-                hold += pr * (1 - r)
-                support += pr * min(1.0, (me - worst) / (fc.ships_at[1, i] + 10.0)) if me > worst else 0.0
-                d = 0.0
+                    theirs += reach[o, i]
+                    strongest = max(strongest, reach[o, i])
+            prod = np.float64(fc.prod_at[2, i])
+            share = mine / (mine + theirs + 1.0)
+            territory += prod * share
+            pressure += share
+            owner = fc.owner_at[2, i]
+            if owner < 0:
+                neutral += prod * share
+                cheap += prod * share * math.exp(-fc.ships_at[2, i] / CHEAP)
+            elif owner == s:
+                risk = strongest / (mine + strongest + 1.0)
+                danger += prod * risk * risk
+                hold += prod * (1.0 - risk)
+                enemy, other = 0.0, 0.0
                 for j in range(n):
-                    if fc.owner_at[2, j] >= 0 and fc.owner_at[2, j] != s:
-                        d = max(d, close[i, j])
-                x = fc.ships_at[2, i]
-                front += x * -RANGE * math.log(d + 1e-3)
-                fw += x
-                dd = 0.0
-                for j in range(n):
-                    if fc.owner_at[2, j] != s and fc.prod_at[2, j] > 0:
-                        dd = max(dd, close[i, j])
-                idle += x * -RANGE * math.log(dd + 1e-3)
+                    if fc.owner_at[2, j] != s:
+                        other = max(other, close[i, j])
+                        if fc.owner_at[2, j] >= 0:
+                            enemy = max(enemy, close[i, j])
+                ships = np.float64(fc.ships_at[2, i])
+                garrisons += ships
+                frontier += ships * enemy
+                outward += ships * other
             else:
-                strike += pr * sh * sh
-            press += sh
-        out[s, 16] = neut / (tp[2] + 1)
-        out[s, 17] = danger / (tp[2] + 1)
-        out[s, 18] = press / n
-        out[s, 19] = front / (fw + 1)
-        out[s, 20] = idle / (fw + 1)
-        out[s, 21] = comets[s] / (ts[1] + 1)
-        out[s, 22] = big[s] / (ts[2] + 1)
-        tpa = 0.0
-        for i in range(n):
-            tpa += fc.prod_at[2, i]
-        out[s, 23] = terr / (tpa + 1)
-        out[s, 24] = (ships[1, s] - bs) / (tp[1] * min(left, 30) + ts[1] + 1)
-        out[s, 25] = (prod[2, s] - bp) / (tp[2] + 1) * (1 - late)
-        out[s, 26] = hold / (tp[2] + 1)
-        out[s, 27] = cheap / (tp[2] + 1)
-        out[s, 28] = strike / (tp[2] + 1)
-        out[s, 29] = support / (tp[2] + 1)
-        out[s, 30] = math.log((cp[s] + 10) / (bc + 10))
-        out[s, 31] = (prod[2, s] - bp) / (tp[2] + 1) * late
+                strike += prod * share * share
+        row = out[s]
+        row[0] = _share(sums[NEAR, s], total[NEAR])
+        row[1] = _share(sums[FAR, s], total[FAR])
+        row[2] = _share(sums[PROD_NEAR, s], total[PROD_NEAR])
+        row[3] = _share(sums[PROD_FAR, s], total[PROD_FAR])
+        row[4] = _share(sums[COUNT, s], total[COUNT])
+        row[5] = _share(sums[C_PROD, s], total[C_PROD])
+        row[6] = _share(sums[ALOFT, s], total[SHIPS_NOW])
+        row[7] = _share(wealth, total[NEAR] + total[C_PROD])
+        row[8] = wealth_log
+        row[9] = wealth_log * late
+        row[10] = math.log((sums[NEAR, s] + 10.0) / (other_ships + 10.0))
+        row[11] = math.log((sums[PROD_FAR, s] + 2.0) / (other_prod + 2.0))
+        row[12] = (sums[NEAR, s] - other_ships) / (total[NEAR] + total[PROD_NEAR] * turns + 1.0)
+        row[13] = (sums[PROD_FAR, s] - other_prod) / owned * (1.0 - late)
+        row[14] = neutral / owned
+        row[15] = cheap / owned
+        row[16] = danger / owned
+        row[17] = strike / owned
+        row[18] = hold / owned
+        row[19] = territory / (board_prod + 1.0)
+        row[20] = pressure / max(n, 1)
+        row[21] = frontier / (garrisons + 1.0)
+        row[22] = outward / (garrisons + 1.0)
+        row[23] = sums[COMETS, s] / (total[C_PROD] + 1.0)
+        row[24] = sums[LARGEST, s] / (total[FAR] + 1.0)

@@ -14,7 +14,8 @@ import numpy as np
 from td_loop.games.orbit_wars.aim import FLYING, trace
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import EPISODE, F64, I64, N_FLEETS, N_PLANETS, STEP, Board, Position, State
-from td_loop.kernels import inlined, kernel
+from td_loop.games.orbit_wars.turn import fight
+from td_loop.kernels import kernel
 
 HORIZON = 80
 """Ticks looked ahead; a fleet that lands later counts as under way."""
@@ -28,7 +29,7 @@ MARK_NEAR = 12
 MARK_FAR = 40
 
 # Positions in Forecast.span
-TICKS, LEFT, PLANETS, SEATS = 0, 1, 2, 3
+TICKS, LEFT, PLANETS, SEATS, PLAYED = 0, 1, 2, 3, 4
 
 
 class Forecast(NamedTuple):
@@ -37,7 +38,7 @@ class Forecast(NamedTuple):
     Rows of planets at and beyond span[PLANETS] are scrap.
     """
 
-    span: I64  # [4] ticks in sight (HORIZON, fewer near the end), ticks left in the game, planets, P
+    span: I64  # [5] ticks in sight (HORIZON, fewer near the end), ticks left in the game, planets, P, turns played
     owner: I64  # [C] owner now
     ships: I64  # [C] garrison now, less what was sent
     prod: I64  # [C]
@@ -63,7 +64,7 @@ def make_forecast(capacity: int, episode_steps: int, gamma: float) -> Forecast:
         return np.zeros(shape, np.int64)
 
     return Forecast(
-        ints(4), ints(capacity), ints(capacity), ints(capacity), ints(capacity),
+        ints(5), ints(capacity), ints(capacity), ints(capacity), ints(capacity),
         ints(capacity, HORIZON + 1, 4), ints(capacity, HORIZON + 1), ints(capacity), ints(HORIZON + 2, 4),
         ints(MARKS), ints(*per_planet), ints(*per_planet), ints(*per_planet),
         np.zeros((capacity, 4)), discount,
@@ -73,32 +74,6 @@ def make_forecast(capacity: int, episode_steps: int, gamma: float) -> Forecast:
 def forecast_for(pos: Position, gamma: float) -> Forecast:
     """An empty forecast with room for `pos`."""
     return make_forecast(pos.state.p_x.shape[0], int(pos.board.cfg[EPISODE]), gamma)
-
-
-@inlined
-def fight(owner: int, ships: int, arriving: I64) -> tuple[int, int]:
-    """Official combat: the two largest of the arriving seats annihilate each other, the rest meets the garrison.
-
-    `arriving` is i64[4], ships by seat. A garrison of exactly zero keeps its owner.
-    """
-    top, second, who = 0, 0, -1
-    for seat in range(4):
-        n = arriving[seat]
-        if n > top:
-            second = top
-            top = n
-            who = seat
-        elif n > second:
-            second = n
-    left = top - second
-    if left <= 0:
-        return owner, ships
-    if owner == who:
-        return owner, ships + left
-    ships -= left
-    if ships < 0:
-        return who, -ships
-    return owner, ships
 
 
 @kernel
@@ -152,7 +127,7 @@ def settle(fc: Forecast, planet: int) -> None:
             ships += prod * (upto - at)
         at = upto
         if tick <= end:
-            owner, ships = fight(owner, ships, fc.arrivals[planet, tick])
+            owner, ships = fight(owner, ships, fc.arrivals[planet], tick)
     if end == 0 and fc.gone[planet] == 1:
         # The comet vanishes in the coming tick: what does not leave it now is lost.
         for m in range(1, MARKS):
@@ -173,7 +148,7 @@ def holding(fc: Forecast, planet: int, tick: int) -> tuple[int, int]:
         if owner >= 0:
             ships += prod * (event - at)
         at = event
-        owner, ships = fight(owner, ships, fc.arrivals[planet, event])
+        owner, ships = fight(owner, ships, fc.arrivals[planet], event)
     if owner >= 0:
         ships += prod * (tick - at)
     return owner, ships
@@ -189,7 +164,7 @@ def spare(fc: Forecast, planet: int) -> int:
         tick = fc.ticks[planet, j]
         if tick >= fc.gone[planet]:
             break
-        now, ships = fight(owner, ships + prod * (tick - at), fc.arrivals[planet, tick])
+        now, ships = fight(owner, ships + prod * (tick - at), fc.arrivals[planet], tick)
         at = tick
         if now != owner:
             return 0
@@ -212,6 +187,7 @@ def begin(fc: Forecast, board: Board, paths: PathTable, state: State) -> None:
     fc.span[LEFT] = left
     fc.span[PLANETS] = n
     fc.span[SEATS] = board.n_players
+    fc.span[PLAYED] = state.head[STEP]
     fc.mark[0] = 0
     fc.mark[1] = min(MARK_NEAR, left)
     fc.mark[2] = min(MARK_FAR, left)

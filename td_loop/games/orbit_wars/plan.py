@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.orbit_wars.features import features
+from td_loop.games.orbit_wars.features import Lay, features
 from td_loop.games.orbit_wars.forecast import SEATS, Forecast, send
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.propose import SEVERAL, SLOTS, Pool, order_pairs, propose_group, propose_single
@@ -47,7 +47,7 @@ class Judge(NamedTuple):
     knots: F64  # [F, K]
     coef: F64  # [F, K] of this game's segment
     alive: B1  # [4]
-    close: F64  # [C, C] how near planets are to one another
+    lay: Lay
     row: npt.NDArray[np.float32]  # [4, F] scratch
 
 
@@ -86,7 +86,7 @@ def make_plan(pool: Pool) -> Plan:
 @kernel
 def log_odds(fc: Forecast, judge: Judge, seat: int) -> float:
     """log(V / (1 - V)) of `seat`: the same order as V, without its flatness near 0 and 1."""
-    features(fc, judge.close, judge.row)
+    features(fc, judge.lay, judge.row)
     mine = 0.0
     top = -1e300
     total = 0.0  # of exp(score - top) over the opponents
@@ -153,8 +153,12 @@ def evaluate_candidate(plan: Plan, pool: Pool, fc: Forecast, judge: Judge, q: in
 def touched(plan: Plan, pool: Pool, src: int, dst: int) -> None:
     """Ships left `src` for `dst`, or came back: the pairs that concern either must be proposed anew."""
     for q in range(plan.at[WAVE_END]):
-        if pool.source[q] == src or pool.target[q] == dst or pool.target[q] == src or pool.source[q] == SEVERAL:
+        if pool.source[q] == src or pool.target[q] == dst or pool.target[q] == src:
             plan.proposed[q] = False
+        elif pool.source[q] == SEVERAL:
+            for j in range(pool.count[q, 0]):
+                if pool.src[q, 0, j] == src:
+                    plan.proposed[q] = False
     plan.at[NEXT_PAIR] = 0
 
 
@@ -179,7 +183,9 @@ def make_candidate(plan: Plan, pool: Pool, fc: Forecast, q: int, s: int) -> None
 
 
 @inlined
-def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State) -> bool:
+def _propose_next(
+    plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State
+) -> bool:
     """Propose the next pair of the wave that waits for it; False when none does."""
     for q in range(plan.at[NEXT_PAIR], plan.at[WAVE_END]):
         if plan.proposed[q] or plan.banned[q]:

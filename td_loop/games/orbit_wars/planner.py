@@ -1,8 +1,8 @@
 """One turn of a rule-based player: captures, defence, joint attacks and moves to the front, by a row of numbers.
 
 A `Style` says how the player weighs things, so one planner makes players of many kinds and strengths.
-Candidates are estimated cheaply, then confirmed by `aim` and the forecast, best estimate first; the first that keeps
-its promise is launched: nothing flies that would miss.
+Candidates are estimated cheaply, then confirmed by `aim` and the forecast, best estimate first; the first that
+keeps its promise is launched: nothing flies that would miss.
 
 `C` is the planet capacity.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from td_loop.games.orbit_wars.aim import aim, fleet_speed
+from td_loop.games.orbit_wars.aim import aim
 from td_loop.games.orbit_wars.forecast import (
     LEFT,
     NEVER,
@@ -22,13 +22,13 @@ from td_loop.games.orbit_wars.forecast import (
     TICKS,
     Forecast,
     add_arrival,
-    fight,
     holding,
     send,
     spare,
 )
 from td_loop.games.orbit_wars.paths import PathTable
-from td_loop.games.orbit_wars.state import B1, F64, I64, MAX_SPEED, STEP, Board, State
+from td_loop.games.orbit_wars.state import B1, F64, I64, STEP, Board, State
+from td_loop.games.orbit_wars.turn import fight, fleet_speed
 from td_loop.kernels import inlined, kernel
 
 MAX_LAUNCHES = 48
@@ -47,6 +47,7 @@ class Style(NamedTuple):
     margin: float = 1.0  # ships sent beyond the forecast need
     overkill: float = 0.0  # share of the remaining spare ships sent along
     reserve: float = 0.0  # ships that every planet keeps
+    least: float = 0.0  # smallest score (gain a ship sent) worth a launch
     reach: float = 40.0  # longest flight, ticks
     allies: float = 1.0  # planets that may join in one attack
     support: float = 1.0  # weight of planets of one's own that are about to fall; 0 leaves them
@@ -82,7 +83,7 @@ def make_workspace(capacity: int) -> Workspace:
 @inlined
 def _estimated_eta(board: Board, paths: PathTable, state: State, src: int, dst: int, ships: int) -> int:
     """Flight time as the crow flies, to where the target will be by then."""
-    speed = fleet_speed(max(ships, 1), board.cfg[MAX_SPEED])
+    speed = fleet_speed(board, max(ships, 1))
     x = state.p_x[dst]
     y = state.p_y[dst]
     eta = 0
@@ -99,7 +100,7 @@ def _estimated_eta(board: Board, paths: PathTable, state: State, src: int, dst: 
     return eta
 
 
-@kernel
+@inlined
 def shortfall(fc: Forecast, planet: int, seat: int, eta: int, until: int) -> tuple[int, int, int]:
     """How many ships `seat` lacks on `planet` from tick `eta` on to hold it until tick `until`.
 
@@ -120,7 +121,7 @@ def shortfall(fc: Forecast, planet: int, seat: int, eta: int, until: int) -> tup
             continue
         if tick > until:
             break
-        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet, tick])
+        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet], tick)
         at = tick
         if owner != seat:
             return ships + 1, tick, owner
@@ -143,10 +144,10 @@ def _worth(
     elif holder >= 0:
         gain *= 1.0 + enemy
         lost *= style.trade
-    return (gain - lost) / (sent + 4.0)
+    return float((gain - lost) / (sent + 4.0))
 
 
-@kernel
+@inlined
 def _estimate(
     board: Board, paths: PathTable, state: State, fc: Forecast, style: Style, enemy: float,
     ws: Workspace, seat: int, src: int, dst: int, wrong: float,
@@ -160,8 +161,7 @@ def _estimate(
     need, since, holder = shortfall(fc, dst, seat, eta, fc.span[TICKS])
     if need == 0 or need > ws.free[src] or (style.support <= 0.0 and fc.owner[dst] == seat):
         return 0.0
-    score: float = wrong * _worth(fc, style, enemy, dst, seat, need, since, holder, need)
-    return score
+    return float(wrong * _worth(fc, style, enemy, dst, seat, need, since, holder, need))
 
 
 @kernel
@@ -183,7 +183,11 @@ def _estimate_joint(
         total += ws.free[src]
         joined += 1
         if need <= total:
-            return wrong * _worth(fc, style, enemy, dst, seat, need, since, holder, need) if joined > 1 else 0.0
+            return (
+                float(wrong * _worth(fc, style, enemy, dst, seat, need, since, holder, need))
+                if joined > 1
+                else 0.0
+            )
         if joined >= style.allies:
             break
     return 0.0
@@ -335,9 +339,13 @@ def plan(
         ws.free[p] = 0
         if state.p_owner[p] == seat and awake[p]:
             ws.free[p] = max(0, spare(fc, p) - int(style.reserve))
+    for src in range(planets):
+        if ws.free[src] > 0:
+            for dst in range(planets):
+                ws.score[src, dst] = _estimate(
+                    board, paths, state, fc, style, enemy, ws, seat, src, dst, wrong[dst]
+                )
     for dst in range(planets):
-        for src in range(planets):
-            ws.score[src, dst] = _estimate(board, paths, state, fc, style, enemy, ws, seat, src, dst, wrong[dst])
         ws.joint[dst] = 0.0
         if style.allies > 1.0 and (style.support > 0.0 or fc.owner[dst] != seat):
             ws.joint[dst] = _estimate_joint(board, paths, state, fc, style, enemy, ws, seat, dst, wrong[dst])
@@ -345,15 +353,16 @@ def plan(
     for _ in range(_CHECKS):
         if n >= MAX_LAUNCHES:
             break
-        best = 0.0
+        best = style.least
         src = -1
         dst = -1
-        for d in range(planets):
-            if ws.joint[d] > best:
-                best, src, dst = ws.joint[d], -1, d
-            for s in range(planets):
-                if ws.score[s, d] > best:
-                    best, src, dst = ws.score[s, d], s, d
+        for s in range(planets):
+            if ws.joint[s] > best:
+                best, src, dst = ws.joint[s], -1, s
+            if ws.free[s] > 0:
+                for d in range(planets):
+                    if ws.score[s, d] > best:
+                        best, src, dst = ws.score[s, d], s, d
         if dst < 0:
             break
         done = n

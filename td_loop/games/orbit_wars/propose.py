@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.games.orbit_wars.aim import aim
-from td_loop.games.orbit_wars.forecast import MARKS, NEVER, PLANETS, TICKS, Forecast, fight, holding, send, spare
+from td_loop.games.orbit_wars.forecast import MARKS, NEVER, PLANETS, TICKS, Forecast, holding, send, spare
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import F64, I64, Board, State
+from td_loop.games.orbit_wars.turn import fight, fleet_speed
 from td_loop.kernels import inlined, kernel
 
 SLOTS = 4
@@ -26,6 +27,8 @@ SEVERAL = -1
 FORWARD_DETOUR = 25.0
 """Moving ships between own planets that nobody threatens waits behind attacks that are this much farther."""
 GROUP_DETOUR = 10.0
+LEAST_IN_GROUP = 3
+"""Ships that a source must be able to give to take part in a group."""
 
 
 class Pool(NamedTuple):
@@ -103,7 +106,7 @@ def shortfall(fc: Forecast, planet: int) -> tuple[int, int]:
         if owner >= 0:
             ships += prod * (tick - at)
         at = tick
-        now, ships = fight(owner, ships, fc.arrivals[planet, tick])
+        now, ships = fight(owner, ships, fc.arrivals[planet], tick)
         if now != owner:
             return tick, ships
     return NEVER, 0
@@ -200,28 +203,36 @@ def propose_group(
         pool.count[q, s] = 0
     if fc.gone[dst] <= 1:
         return
-    n = fc.span[PLANETS]
+    # Sources by the time a fleet of theirs would need as the crow flies; at most GROUP of them are aimed.
+    n = 0
+    near = np.empty(GROUP)
+    sources = np.empty(GROUP, np.int64)
+    for src in range(fc.span[PLANETS]):
+        if src == dst or fc.owner[src] != seat or fc.ships[src] < LEAST_IN_GROUP:
+            continue
+        dx, dy = state.p_x[src] - state.p_x[dst], state.p_y[src] - state.p_y[dst]
+        key = math.sqrt(dx * dx + dy * dy) / fleet_speed(board, fc.ships[src])
+        j = n
+        while j > 0 and near[j - 1] > key:
+            if j < GROUP:
+                near[j], sources[j] = near[j - 1], sources[j - 1]
+            j -= 1
+        if j < GROUP:
+            near[j], sources[j] = key, src
+            n = min(n + 1, GROUP)
     used = 0
     late = 0
     done = False
-    while used < GROUP and not done:
-        best, best_eta, best_angle, best_n = -1, NEVER, 0.0, 0
-        for src in range(n):
-            if fc.owner[src] != seat or src == dst:
-                continue
-            taken = False
-            for j in range(used):
-                taken = taken or pool.src[q, 0, j] == src
-            if taken:
-                continue
-            free = min(spare(fc, src), fc.ships[src])
-            if free < 3:
-                continue
-            ok, angle, eta = aim(board, paths, state, src, dst, free)
-            if ok and eta < best_eta and eta <= fc.span[TICKS]:
-                best, best_eta, best_angle, best_n = src, eta, angle, free
-        if best < 0:
+    for j in range(n):
+        if done:
             break
+        best = sources[j]
+        best_n = min(spare(fc, best), fc.ships[best])
+        if best_n < LEAST_IN_GROUP:
+            continue
+        ok, best_angle, best_eta = aim(board, paths, state, best, dst, best_n)
+        if not ok or best_eta > fc.span[TICKS]:
+            continue
         late = max(late, best_eta)
         owner, there = holding(fc, dst, late)
         if owner == seat:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from td_loop.games.base import Budget, Decision
-from td_loop.games.orbit_wars.features import N_FEATURES, closeness
+from td_loop.games.orbit_wars.features import N_FEATURES, make_lay, survey
 from td_loop.games.orbit_wars.forecast import begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.plan import DONE, EVALS, N_PLAN, Judge, Plan, advance, make_plan, start_plan
@@ -46,27 +46,18 @@ class OrbitSearch:
         key = (C, int(board.cfg[EPISODE]))
         if key not in self._buffers:
             pool = make_pool(C)
-            self._buffers[key] = (
-                make_forecast(C, key[1], self.value.gamma),
-                pool,
-                make_plan(pool),
-                np.zeros((C, C)),
-                np.zeros((4, N_FEATURES), np.float32),
-            )
-        fc, pool, plan, close, row = self._buffers[key]
+            self._buffers[key] = (make_forecast(C, key[1], self.value.gamma), pool, make_plan(pool), make_lay(C), np.zeros((4, N_FEATURES), np.float32))
+        fc, pool, plan, lay, row = self._buffers[key]
         paths = path_table(board)
         alive = np.zeros(4, np.bool_)
         o = state.p_owner[: state.head[N_PLANETS]]
         alive[o[o >= 0]] = True
         alive[state.f_owner[: state.head[N_FLEETS]]] = True
         begin(fc, board, paths, state)
-        closeness(state, close)
-        judge = Judge(self.value.knots, self.value.coef[segment_of(board.n_players)], alive, close, row)
+        survey(lay, state)
+        judge = Judge(self.value.knots, self.value.coef[segment_of(board.n_players)], alive, lay, row)
         start_plan(plan, pool, fc, judge, state, seat)
         while not plan.at[DONE] and plan.at[EVALS] < limit and self.clock() < until:
             advance(plan, pool, fc, judge, board, paths, state, SLICE, limit)
         n = plan.at[N_PLAN]
-        return Decision(
-            np.stack([plan.src[:n].astype(float), plan.angle[:n], plan.ships[:n].astype(float)], 1),
-            int(plan.at[EVALS]),
-        )
+        return Decision(np.stack([plan.src[:n].astype(float), plan.angle[:n], plan.ships[:n].astype(float)], 1), int(plan.at[EVALS]))

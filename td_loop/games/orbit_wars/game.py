@@ -1,0 +1,105 @@
+"""Orbit Wars, as the loop, prepare and the arena see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from td_loop.games.base import BoolArray, Budget, FloatArray, ReplaySet
+from td_loop.games.orbit_wars import engine
+from td_loop.games.orbit_wars.board import new_game
+from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, features, make_lay, survey
+from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
+from td_loop.games.orbit_wars.paths import path_table
+from td_loop.games.orbit_wars.search import OrbitSearch
+from td_loop.games.orbit_wars.state import EPISODE, Action, Position, copy_state
+from td_loop.games.orbit_wars.turn import launch
+from td_loop.kernels import kernel
+from td_loop.value.model import SplineValue
+
+
+@lru_cache(maxsize=4)
+def _buffers(capacity: int, episode_steps: int, gamma: float) -> tuple[Forecast, Lay]:
+    return make_forecast(capacity, episode_steps, gamma), make_lay(capacity)
+
+
+@kernel
+def _launch_all(state: engine.State, seat: int, action: Action) -> None:
+    for j in range(action.shape[0]):
+        launch(state, seat, action[j, 0], action[j, 1], action[j, 2])
+
+
+class OrbitWars:
+    """The game protocol of `games/base.py`. A state is a `Position`, an action f64[L, 3] (see `state.py`)."""
+
+    name = "orbit_wars"
+    feature_names = FEATURE_NAMES
+
+    def compile(self) -> None:
+        """Compile engine, features and search into the disk cache."""
+        value = SplineValue(
+            np.tile([0.0, 1.0], (N_FEATURES, 1)), np.zeros((2, N_FEATURES, 2)), FEATURE_NAMES, {"gamma": 0.97}
+        )
+        pos = self.initial(0, 2)
+        search = self.make_search(value)
+        self.features(pos, 0.97)
+        decision = search(pos, 0, Budget(evals=8), np.random.default_rng(0))
+        self.partial(pos, 0, decision.action, 0)
+        self.step(pos, [decision.action, None])
+
+    def open_replays(self, source: Path | None, cache: Path) -> ReplaySet[Position, Action]:
+        """See `base.Game`; None opens the games that come with the package."""
+        from td_loop.games.orbit_wars.replays import open_replays
+
+        return open_replays(source, cache)
+
+    def initial(self, seed: int, n_players: int) -> Position:
+        """The start of the official game of that seed."""
+        return new_game(seed, n_players)
+
+    def n_players(self, state: Position) -> int:
+        """P."""
+        return state.board.n_players
+
+    def alive(self, state: Position) -> BoolArray:
+        """bool[4]: seats with a planet or a fleet."""
+        return engine.alive(state)
+
+    def outcome(self, state: Position) -> FloatArray | None:
+        """None while the game goes on; else f64[4], winners share 1 (if nobody won, alive seats share it)."""
+        return engine.outcome(state)
+
+    def features(self, state: Position, gamma: float) -> npt.NDArray[np.float32]:
+        """f32[4, F], zeros beyond P."""
+        board, s = state
+        fc, lay = _buffers(s.p_x.shape[0], int(board.cfg[EPISODE]), gamma)
+        out = np.zeros((4, N_FEATURES), np.float32)
+        begin(fc, board, path_table(board), s)
+        survey(lay, s)
+        features(fc, lay, out)
+        return out
+
+    def step(self, state: Position, actions: Sequence[Action | None]) -> Position:
+        """One tick of the engine."""
+        return engine.step(state, actions)
+
+    def n_launches(self, action: Action) -> int:
+        """L."""
+        return len(action)
+
+    def partial(self, state: Position, seat: int, action: Action, m: int) -> Position:
+        """`state` with the first `m` launches made: ships have left, fleets stand just outside their planets."""
+        s = copy_state(engine.with_room(state.state, m))
+        _launch_all(s, seat, np.ascontiguousarray(action[:m]))
+        return Position(state.board, s)
+
+    def make_search(self, value: SplineValue) -> OrbitSearch:
+        """A search under `value`."""
+        return OrbitSearch(value)
+
+
+GAME = OrbitWars()
