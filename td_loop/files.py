@@ -163,12 +163,6 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def make_dir(path: Path) -> None:
-    """Make a folder and its parents, if they are not there."""
-    with storage_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-
-
 def fsync_file(path: Path) -> None:
     """Make a file durable that another program wrote."""
     with storage_errors(path):
