@@ -62,8 +62,8 @@ def fit_command(
     ] = None,
     smoothness: Annotated[
         float, typer.Option(help="Weight of the squared second differences along a curve, from 0.")
-    ] = 3e-4,
-    l2: Annotated[float, typer.Option(help="Weight of the squared coefficients, from 0.")] = 3e-5,
+    ] = 3e-3,
+    l2: Annotated[float, typer.Option(help="Weight of the squared coefficients, from 0.")] = 3e-4,
 ) -> None:
     """Fit a value function and write it with its training history.
 

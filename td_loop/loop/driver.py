@@ -43,7 +43,7 @@ def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Seque
         RunInUse: another driver is at work in the run directory.
         UsageError, DataError, StorageError: see their messages; what existed is intact.
     """
-    run = run_dir(config.runs_dir, config.tag).absolute()
+    run = run_dir(config.runs_dir, config.tag)
     for stage in ("prepare", "fit"):
         program = config.stage_command(stage)[0]
         if shutil.which(program) is None:

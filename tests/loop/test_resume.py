@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -165,46 +166,75 @@ def check_invariants(run: Path) -> None:
         assert sha256(run / "best_val.npz") in promoted
 
 
+def killed_after(moment: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Run `action` and kill it after that many changes on disk (each is made durable); False: it ended before."""
+    durable = files.fsync_dir
+    left = moment
+
+    def kill_later(folder: Path) -> None:
+        nonlocal left
+        durable(folder)
+        left -= 1
+        if left < 0:
+            raise Killed
+
+    with monkeypatch.context() as m:
+        m.setattr(files, "fsync_dir", kill_later)
+        try:
+            action()
+        except Killed:
+            return True
+    return False
+
+
 def test_a_run_killed_after_any_change_on_disk_ends_with_the_same_weights(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I8, I9, I10: kill it after the first change, after the second, and so on; every change is made durable."""
+    """I8, I9, I10: kill it after the first change, after the second, and so on to its end."""
     script = {("fit", 1): reverts}
     settings = {"iters": 3, "on_fail": "retry-then-abort"}
     drive(config(**settings, runs_dir=tmp_path / "whole"), runner=Stages(script))
     whole = final_weights(tmp_path / "whole" / "td_loop_t")
-    durable = files.fsync_dir
-    survived = False
-    moments = 0
-    while not survived:
-        left = moments
-
-        def kill_later(folder: Path) -> None:
-            nonlocal left
-            durable(folder)
-            left -= 1
-            if left < 0:
-                raise Killed
-
-        runs_dir = tmp_path / f"killed{moments}"
-        run = runs_dir / "td_loop_t"
-        monkeypatch.setattr(files, "fsync_dir", kill_later)
-        survived = True
-        try:
-            drive(config(**settings, runs_dir=runs_dir), runner=Stages(script))
-        except Killed:
-            survived = False
-        monkeypatch.setattr(files, "fsync_dir", durable)
+    killed = True
+    moment = 0
+    while killed:
+        run = tmp_path / f"killed{moment}" / "td_loop_t"
+        settings["runs_dir"] = run.parent
+        killed = killed_after(moment, lambda: drive(config(**settings), runner=Stages(script)), monkeypatch)
         check_invariants(run)
         # The second iteration reverts again if it is run again from its first attempt.
-        again = Stages() if len(_promoted(run)) > 1 else Stages({("fit", 1 - len(_promoted(run))): reverts})
-        drive(config(**settings, runs_dir=runs_dir), runner=again)
+        done = len(_promoted(run))
+        drive(config(**settings), runner=Stages({} if done > 1 else {("fit", 1 - done): reverts}))
         check_invariants(run)
         assert final_weights(run) == whole
         assert (run / "latest_good.npz").readlink() == Path(content(run)["latest_good"])
         assert (run / "best_val.npz").readlink() == Path(content(run)["best_val"]["path"])
-        moments += 1
-    assert moments > 30
+        moment += 1
+    assert moment > 30
+
+
+@pytest.mark.parametrize("i", [0, 1])
+def test_a_resume_killed_after_any_change_on_disk_can_be_resumed(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, i: int
+) -> None:
+    """I8 and I9 while what was not promoted is trimmed."""
+    with pytest.raises(Reverted):
+        drive(config(runs_dir=tmp_path / "start"), runner=Stages({("fit", i): reverts}))
+    killed = True
+    moment = 0
+    while killed:
+        run = tmp_path / f"killed{moment}" / "td_loop_t"
+        shutil.copytree(tmp_path / "start", run.parent, symlinks=True)
+        again = config(runs_dir=run.parent)
+        killed = killed_after(moment, lambda again=again: drive(again, runner=Stages()), monkeypatch)
+        check_invariants(run)
+        drive(again, runner=Stages())
+        check_invariants(run)
+        assert len(_promoted(run)) == 2
+        # A kill halfway through may leave what was set aside in two folders, but loses none of it.
+        assert list((run / "trimmed").glob(f"iter{i}*/weights.npz"))
+        moment += 1
+    assert moment > 10
 
 
 def _promoted(run: Path) -> list[Any]:

@@ -47,6 +47,11 @@ def _fleet_ships(d: Json) -> None:
     _bump(_observation(d, 12)["fleets"], 3, 6)
 
 
+def _no_comet(d: Json) -> None:
+    obs = _observation(d, 55)
+    obs.update(comets=[], planets=obs["planets"][:24])
+
+
 CHANGES: dict[str, tuple[Callable[[Json], object], int, str]] = {
     "planet ships": (lambda d: _bump(_observation(d, 17)["planets"], 3, 5), 17, "planets[3].ships"),
     "planet x": (lambda d: _bump(_observation(d, 17)["planets"], 3, 2, 1e-12), 17, "planets[3].x"),
@@ -54,7 +59,7 @@ CHANGES: dict[str, tuple[Callable[[Json], object], int, str]] = {
     "planet radius": (lambda d: _bump(_observation(d, 17)["planets"], 3, 4, 0.5), 17, "planets[3].radius"),
     "planet production": (lambda d: _bump(_observation(d, 17)["planets"], 3, 6), 17, "planets[3].production"),
     "planet owner": (lambda d: _bump(_observation(d, 17)["planets"], 3, 1, -1), 17, "planets[3].owner"),
-    "no planet": (lambda d: _observation(d, 17)["planets"].pop(), 17, "len(planets)"),
+    "no comet": (_no_comet, 55, "len(planets)"),
     "fleet ships": (_fleet_ships, 12, "fleets[3].ships"),
     "fleet id": (lambda d: _bump(_observation(d, 12)["fleets"], 3, 0, 500), 12, "fleets[3].id"),
     "fleet x": (lambda d: _bump(_observation(d, 12)["fleets"], 3, 2, 1e-12), 12, "fleets[3].x"),
@@ -92,7 +97,7 @@ def _comets(change: Callable[[Json], object]) -> Callable[[Json], object]:
         # Only the path ahead of the game's end differs: no frame shows it, the observation's path does.
         (_comets(lambda group: _bump(group["paths"][1], 20, 0, 1e-9)), 50, "comets[0].paths[1][20].x"),
         (_comets(lambda group: [path.pop() for path in group["paths"]]), 50, "comets[0] path length"),
-        (lambda d: [s[0]["observation"].update(comets=[]) for s in d["steps"]], 50, "planets[24] is a comet"),
+        (_comets(lambda group: group.update(path_index=group["path_index"] + 1)), 49, "comets[0]"),
         (lambda d: _bump(d["steps"][0][0]["observation"]["initial_planets"], 2, 2), 0, "initial_planets[2].x"),
         (lambda d: _bump(d["steps"][0][0]["observation"]["initial_planets"], 2, 5), 0, "initial_planets[2].ships"),
         (lambda d: d["steps"][0][0]["observation"].update(angular_velocity=0.03), 0, "angular_velocity"),
