@@ -121,7 +121,7 @@ def shortfall(fc: Forecast, planet: int, seat: int, eta: int, until: int) -> tup
             continue
         if tick > until:
             break
-        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet, tick])
+        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet], tick)
         at = tick
         if owner != seat:
             return ships + 1, tick, owner
