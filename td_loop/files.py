@@ -11,6 +11,7 @@ import errno
 import hashlib
 import math
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,35 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
         fsync_dir(path.parent)
 
 
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Whoever writes files into it makes them durable (fsync) himself.
+
+    Raises:
+        FileExistsError: `path` is there and not empty: somebody else was faster, and what he made is left alone.
+        StorageError: the disk is full, read-only or failing.
+    """
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            fsync_dir(temporary)
+            try:
+                temporary.rename(path)
+            except OSError as e:
+                if e.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise FileExistsError(errno.EEXIST, "exists already", str(path)) from e
+                raise
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        fsync_dir(path.parent)
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -100,6 +130,39 @@ def replace_symlink(link: Path, target: str) -> None:
         temporary.symlink_to(target)
         temporary.replace(link)
         fsync_dir(link.parent)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file or folder within one file system; `target` must not exist."""
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "already exists", str(target))
+        source.rename(target)
+        fsync_dir(target.parent)
+        fsync_dir(source.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or link, if it is there."""
+    with storage_errors(path), contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def make_dir(path: Path) -> None:
+    """Make a folder and its parents, if they are not there."""
+    with storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def fsync_file(path: Path) -> None:
+    """Make a file durable that another program wrote."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    fsync_dir(path.parent)
 
 
 def sha256(path: Path) -> str:
@@ -192,7 +255,7 @@ def load_npz(path: Path, error: type[DataError] = DataError) -> tuple[dict[str, 
         raise error(f"{path}: no such file") from e
     except IsADirectoryError as e:
         raise error(f"{path}: is a folder, not an npz file") from e
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, NotImplementedError, OSError) as e:
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, RuntimeError, MemoryError, OSError) as e:
         raise error(f"{path}: damaged or not an npz file ({e}); restore it or make it again") from e
     if "meta" not in arrays:
         raise error(f"{path}: has no 'meta' entry; it was not written by td_loop")

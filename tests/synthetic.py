@@ -114,7 +114,7 @@ def mc_rows(g: Games) -> tuple[Arrays, dict[str, Any]]:
 def branch_data(
     g: Games, v_snap: SplineValue, *, n: int = 400, k: float = 0.3, p: float = 0.5, seed: int = 1
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and meta of a branch_data file: rows of training games, targets from `v_snap` at disturbed features."""
+    """Arrays and meta of a branch_data file: rows of training games, targets from `v_snap` at moved features."""
     rng = np.random.default_rng(seed)
     candidates = np.flatnonzero(~g.is_validation)
     agent = rng.random(n) < k

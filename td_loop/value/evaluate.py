@@ -29,7 +29,14 @@ def scores(v: SplineValue, features: npt.NDArray[Any], n_players: npt.NDArray[An
     assert features.shape[1:] == (4, v.knots.shape[0]), (features.shape, v.knots.shape)
     assert n_players.shape == features.shape[:1], (n_players.shape, features.shape)
     out = np.empty(features.shape[:2])
-    batch_scores(np.ascontiguousarray(features), n_players, v.knots, v.coef, out)
+    # One layout and one integer type: every other combination would be compiled anew.
+    batch_scores(
+        np.ascontiguousarray(features),
+        np.ascontiguousarray(n_players, dtype=np.int8),
+        np.ascontiguousarray(v.knots),
+        np.ascontiguousarray(v.coef),
+        out,
+    )
     return out
 
 
@@ -49,5 +56,5 @@ def evaluate(
     """
     assert alive.shape == features.shape[:2], (alive.shape, features.shape)
     out = np.empty(alive.shape)
-    batch_softmax(scores(v, features, n_players), alive, out)
+    batch_softmax(scores(v, features, n_players), np.ascontiguousarray(alive), out)
     return out

@@ -123,9 +123,9 @@ def coverage_stats(
         alive: bool[B, 4]; other seats do not count.
 
     Returns:
-        A JSON object, by feature name: `frac_above_top_knot` (x above the last knot), `frac_below_first_interior_knot`
-        (x below the second knot) and `frac_below_bottom_knot`, each the worst of the segments that have rows.
-        Empty without rows: no data is no verdict.
+        A JSON object, by feature name: `frac_above_top_knot` (x above the last knot),
+        `frac_below_first_interior_knot` (x below the second knot) and `frac_below_bottom_knot`, each the worst of
+        the segments that have rows. Empty without rows: no data is no verdict.
     """
     four = np.broadcast_to((n_players > SEGMENT_PLAYERS[0])[:, None], alive.shape)
     shares = [_shares(knots, features[mask]) for mask in (alive & ~four, alive & four) if mask.any()]

@@ -65,7 +65,9 @@ def test_commands_of_a_document_run_in_their_order(document: Path, tmp_path: Pat
     for command in runnable(document):
         if "replays/" in command and not (tmp_path / "replays").exists():
             continue  # needs games of the reader's own
-        done = subprocess.run(shortened(command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            shortened(command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{document.name}: {command}\n{done.stdout}\n{done.stderr}"
 
 

@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from td_loop.games.orbit_wars.exact import sun_distance, swept_hit
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import (
     ANGULAR_VELOCITY,
     BOARD_SIZE,
     CENTER,
-    MAX_SPEED,
     N_PLANETS,
+    SQUARE,
     STEP,
     SUN_RADIUS,
     Board,
     State,
 )
+from td_loop.games.orbit_wars.turn import fleet_speed
 from td_loop.kernels import inlined, kernel
 
 # What a trace can end with besides a planet index
@@ -40,36 +44,7 @@ _GRAZE = 0.98  # aim at first contact a little inside the rim, so that rounding 
 
 
 @inlined
-def fleet_speed(ships: int, max_speed: float) -> float:
-    """Distance a tick of a fleet of `ships` >= 1, by the official formula."""
-    return min(1.0 + (max_speed - 1.0) * math.pow(math.log(ships) / math.log(1000.0), 1.5), max_speed)
-
-
-@inlined
-def swept_hit(
-    ax: float, ay: float, bx: float, by: float, p0x: float, p0y: float, p1x: float, p1y: float, r: float
-) -> bool:
-    """The official `swept_pair_hit`: fleet A -> B and planet P0 -> P1 come within `r` during the tick."""
-    d0x = ax - p0x
-    d0y = ay - p0y
-    dvx = (bx - ax) - (p1x - p0x)
-    dvy = (by - ay) - (p1y - p0y)
-    a = dvx * dvx + dvy * dvy
-    b = 2.0 * (d0x * dvx + d0y * dvy)
-    c = d0x * d0x + d0y * d0y - r * r
-    if a < 1e-12:
-        return c <= 0.0
-    disc = b * b - 4.0 * a * c
-    if disc < 0.0:
-        return False
-    sq = math.sqrt(disc)
-    t1 = (-b - sq) / (2.0 * a)
-    t2 = (-b + sq) / (2.0 * a)
-    return t2 >= 0.0 and t1 <= 1.0
-
-
-@inlined
-def _burns(ax: float, ay: float, bx: float, by: float) -> bool:
+def _burns(ax: float, ay: float, bx: float, by: float, two: float) -> bool:
     """Does the way A -> B of one tick touch the sun?"""
     vx = bx - ax
     vy = by - ay
@@ -77,7 +52,10 @@ def _burns(ax: float, ay: float, bx: float, by: float) -> bool:
     t = max(0.0, min(1.0, t))
     ex = ax + t * vx - CENTER
     ey = ay + t * vy - CENTER
-    return math.sqrt(ex * ex + ey * ey) < SUN_RADIUS
+    over = ex * ex + ey * ey - SUN_RADIUS * SUN_RADIUS
+    if abs(over) > _SLACK:
+        return over < 0.0
+    return sun_distance(ax, ay, bx, by, two) < SUN_RADIUS  # slow `pow`, for what is too close to call
 
 
 @inlined
@@ -141,7 +119,7 @@ def _first_comet_sweep(
 
 
 @inlined
-def _end_of_line(x: float, y: float, c: float, s: float, speed: float, last: int) -> tuple[int, int]:
+def _end_of_line(x: float, y: float, c: float, s: float, speed: float, last: int, two: float) -> tuple[int, int]:
     """(tick, SUN | OUT | FLYING) of a flight that no planet ends; `last` is the last tick of the game."""
     dx = c * speed
     dy = s * speed
@@ -184,7 +162,7 @@ def _end_of_line(x: float, y: float, c: float, s: float, speed: float, last: int
                 nx += dx
                 ny += dy
             for j in range(low, min(low + 3, end)):
-                if _burns(nx, ny, nx + dx, ny + dy):
+                if _burns(nx, ny, nx + dx, ny + dy, two):
                     return j, SUN
                 nx += dx
                 ny += dy
@@ -198,7 +176,7 @@ def _fly(
 ) -> tuple[int, int]:  # fmt: skip
     """`trace` with cosine, sine and speed given; gives up early when the way ends before tick `needed`."""
     row = state.head[STEP]
-    end, what = _end_of_line(x, y, c, s, speed, paths.x.shape[0] - 1 - row)
+    end, what = _end_of_line(x, y, c, s, speed, paths.x.shape[0] - 1 - row, board.cfg[SQUARE])
     if end < needed:
         return end, what
     dx = c * speed
@@ -272,7 +250,7 @@ def trace(
         (eta, where): the tick count and the planet index, or SUN, OUT, EXPIRED; (ticks left + 1, FLYING) when the
         game ends first.
     """
-    speed = fleet_speed(ships, board.cfg[MAX_SPEED])
+    speed = fleet_speed(board, ships)
     return _fly(board, paths, state, x, y, math.cos(angle), math.sin(angle), speed, 0)
 
 
@@ -295,11 +273,12 @@ def aim(board: Board, paths: PathTable, state: State, src: int, dst: int, ships:
     source included) before, and a comet is still there on arrival.
 
     Returns:
-        (ok, angle, eta): angle in radians, eta in ticks; (False, 0.0, 0) when no clear way was found.
+        (ok, angle, eta): angle in radians (exactly a float32), eta in ticks; (False, 0.0, 0) when there is no
+        clear way.
     """
     if src == dst or ships < 1:
         return False, 0.0, 0
-    speed = fleet_speed(ships, board.cfg[MAX_SPEED])
+    speed = fleet_speed(board, ships)
     sx = state.p_x[src]
     sy = state.p_y[src]
     start = state.p_radius[src] + LAUNCH_GAP
@@ -342,7 +321,9 @@ def aim(board: Board, paths: PathTable, state: State, src: int, dst: int, ships:
                 straight = math.atan2(ty, tx)
                 width = math.asin(min(1.0, r / max(r, math.sqrt(tx * tx + ty * ty))))
                 for k in range(5):
-                    angle = straight + width * (0.45 * ((k + 1) // 2)) * (1 - 2 * (k % 2))
+                    # A float32 loses nothing that matters (the trace below flies the rounded angle) and halves
+                    # what a recorded game takes.
+                    angle = np.float64(np.float32(straight + width * (0.45 * ((k + 1) // 2)) * (1 - 2 * (k % 2))))
                     c = math.cos(angle)
                     s = math.sin(angle)
                     tries += 1

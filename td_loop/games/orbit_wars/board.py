@@ -47,7 +47,6 @@ class _Map(NamedTuple):
 
     board: Board  # with n_players 0
     radius: F64  # [M]
-    ships: I64  # [M]
     prod: I64  # [M]
     home: int  # first planet of the home group
 
@@ -140,6 +139,7 @@ def _draw(seed: int, episode_steps: int, ship_speed: float, comet_speed: float) 
         n_players=0,
         home_x=px,
         home_y=py,
+        home_ships=ships,
         orbit_r=orbit_r,
         orbit_angle=orbit_angle,
         rotates=rotates,
@@ -149,7 +149,7 @@ def _draw(seed: int, episode_steps: int, ship_speed: float, comet_speed: float) 
         comet_x=comet_x,
         comet_y=comet_y,
     )
-    return _Map(board, radius, ships, prod, home)
+    return _Map(board, radius, prod, home)
 
 
 def empty_state(planet_capacity: int, fleet_capacity: int, groups: int) -> State:
@@ -199,14 +199,14 @@ def new_game(
     if n_players not in (2, 4):
         raise UsageError(f"Orbit Wars is played by 2 or 4 seats, not {n_players}")
     drawn = _draw(int(seed), int(episode_steps), float(ship_speed), float(comet_speed))
-    m = len(drawn.ships)
+    m = len(drawn.prod)
     s = empty_state(m + COMET_GROUP, START_FLEETS, len(COMET_SPAWN_STEPS))
     s.head[STEP] = 0
     s.head[N_PLANETS] = m
     s.p_x[:m] = drawn.board.home_x
     s.p_y[:m] = drawn.board.home_y
     s.p_radius[:m] = drawn.radius
-    s.p_ships[:m] = drawn.ships
+    s.p_ships[:m] = drawn.board.home_ships
     s.p_prod[:m] = drawn.prod
     homes = (0, 3) if n_players == 2 else (0, 1, 2, 3)
     for seat, copy in enumerate(homes):
@@ -220,3 +220,8 @@ def planets_at(board: Board, step: int, out_x: F64, out_y: F64) -> None:
     """Positions of all home planets in the observation of `step`, into out_x, out_y [M]."""
     for p in range(len(board.home_x)):
         out_x[p], out_y[p] = planet_xy(board, p, step)
+
+
+def without_future_comets(board: Board, step: int) -> Board:
+    """The board as a player knows it in the observation of `step`: groups that appear later never come."""
+    return board._replace(comet_len=np.where(board.comet_spawn <= step, board.comet_len, 0))

@@ -57,6 +57,7 @@ class Board(NamedTuple):
     n_players: int  # P
     home_x: F64  # [M] initial positions (of observation 0)
     home_y: F64  # [M]
+    home_ships: I64  # [M] garrisons as drawn, before the home planets got theirs
     orbit_r: F64  # [M] sqrt(dx**2 + dy**2) from the centre, as the official engine computes it
     orbit_angle: F64  # [M] atan2(dy, dx) of the initial position
     rotates: B1  # [M] orbit_r + radius < ROTATION_RADIUS_LIMIT

@@ -1,0 +1,8 @@
+"""Door to `td-loop selfplay`: the same command, with the same flags."""
+
+import sys
+
+from td_loop.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["selfplay", *sys.argv[1:]]))

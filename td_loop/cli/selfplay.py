@@ -1,0 +1,93 @@
+"""`td-loop selfplay`: play games of our own agents and keep them as a replay set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from td_loop.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("selfplay")(selfplay)
+
+
+def selfplay(
+    out: Annotated[
+        Path | None, typer.Option(help="The npz to write.", show_default="the bundled set of the package")
+    ] = None,
+    games_2p: Annotated[int, typer.Option("--games-2p", min=0, help="Games of 2 seats.")] = 200,
+    games_4p: Annotated[int, typer.Option("--games-4p", min=0, help="Games of 4 seats.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="What maps, players and their luck are drawn from.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that play; the games stay the same.")] = 1,
+    weights: Annotated[
+        Path | None, typer.Option(help="A value function: a search under it takes some of the seats.")
+    ] = None,
+    search_evals: Annotated[
+        int | None, typer.Option(min=1, help="Candidates that the search may evaluate a move; repeats exactly.")
+    ] = None,
+    search_seconds: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Seconds that the search may think a move; cannot repeat exactly."),
+    ] = None,
+    search_share: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Probability with which a seat is the search's.")
+    ] = 0.5,
+) -> None:
+    """Play Orbit Wars games of our own agents, of mixed styles and strengths, and keep seeds and actions.
+
+    The same command makes the same file, byte for byte (unless --search-seconds is used). Without --weights it
+    makes the set that comes with the package.
+    """
+    from td_loop.games.base import Budget
+    from td_loop.games.orbit_wars.replays.bundled import BUNDLED, BundledGame, write_bundle
+    from td_loop.games.orbit_wars.selfplay import Recipe, play_set
+    from td_loop.progress import progress
+
+    path = BUNDLED if out is None else out
+    if path.exists() and not force:
+        raise UsageError(f"{path} is there already; give --force to replace it, or another --out")
+    has_budget = search_evals is not None or search_seconds is not None
+    recipe = Recipe(
+        games_2p=games_2p,
+        games_4p=games_4p,
+        seed=seed,
+        weights=weights,
+        budget=Budget(search_seconds, search_evals) if has_budget else None,
+        search_share=search_share,
+    )
+    games: list[BundledGame] = []
+    names: list[list[str]] = []
+    wins = {2: [0.0] * 2, 4: [0.0] * 4}
+    with progress("games", recipe.n_games) as advance:
+        for players, played in play_set(recipe, workers):
+            games.append(played.game)
+            names.append([str(p) for p in players])
+            for seat in range(len(players)):
+                wins[len(players)][seat] += float(played.result[seat])
+            advance(1)
+    about = {
+        "made_by": "td-loop selfplay",
+        "seed": seed,
+        "search": None if weights is None else {"evals": search_evals, "seconds": search_seconds},
+        "players": names,
+    }
+    write_bundle(path, games, episode_steps=recipe.episode_steps, about=about)
+    typer.echo(f"{path}: {len(games)} games, {path.stat().st_size / 1e6:.2f} MB")
+    for seats, won in wins.items():
+        _describe(sorted(len(g.actions) + 1 for g in games if g.n_players == seats), won)
+
+
+def _describe(lengths: Sequence[int], won: Sequence[float]) -> None:
+    if not lengths:
+        return
+    typer.echo(
+        f"{len(won)} seats: {len(lengths)} games, {sum(lengths)} frames; shortest, median, longest: "
+        f"{lengths[0]}, {lengths[len(lengths) // 2]}, {lengths[-1]}"
+    )
+    typer.echo(f"         wins by seat: {', '.join(f'{w:g}' for w in won)}")

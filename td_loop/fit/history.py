@@ -1,0 +1,101 @@
+"""What a fit remembers of every epoch, and `weights.training.json`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from td_loop.fit.blowup import Aborted
+from td_loop.fit.config import FitConfig
+from td_loop.fit.problem import Problem
+from td_loop.fit.schedule import WARMUP_START, Schedule
+
+
+@dataclass
+class History:
+    """One entry an epoch in every list; an epoch cut short by an abort has one too.
+
+    A loss without rows (a branch of which the cache has none, k = 0 or k = 1) has an empty list: no data is not a
+    number, and S4.1 finds nothing to object to.
+
+    Attributes:
+        train_mc_nll: loss to outcomes on a sample of the training rows of mc_rows, after the epoch.
+        val_mc_nll: the same on all validation rows.
+        sample_td_r_nll: loss to the targets of a sample of the Branch-R rows, after the epoch.
+        sample_td_a_nll: the same of Branch A.
+        lr_first: learning rate of the epoch's first step.
+        lr_last: and of its last.
+        grad_norm: mean norm of the gradient over its steps.
+        seconds: wall time, losses included.
+    """
+
+    train_mc_nll: list[float] = field(default_factory=list)
+    val_mc_nll: list[float] = field(default_factory=list)
+    sample_td_r_nll: list[float] = field(default_factory=list)
+    sample_td_a_nll: list[float] = field(default_factory=list)
+    lr_first: list[float] = field(default_factory=list)
+    lr_last: list[float] = field(default_factory=list)
+    grad_norm: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, **values: float | None) -> None:
+        """Append one epoch's values by field name; None is left out."""
+        for name, value in values.items():
+            if value is not None:
+                getattr(self, name).append(value)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one fit came to.
+
+    Attributes:
+        history: losses and rates by epoch.
+        baseline: val_mc_nll of the start, before the first step.
+        constant: val_mc_nll of the constant predictor.
+        final: val_mc_nll of the weights written; of an aborted fit, the one that it was aborted for.
+        final_by_segment: the same of the validation rows of each segment.
+        kept_epoch: the epoch that the weights are of; None when aborted.
+        aborted: why it stopped itself, or None.
+        seconds: wall time of the training loop.
+    """
+
+    history: History
+    baseline: float
+    constant: float
+    final: float
+    final_by_segment: dict[str, float | None]
+    kept_epoch: int | None
+    aborted: Aborted | None
+    seconds: float
+
+
+def training_json(config: FitConfig, schedule: Schedule, problem: Problem, s: Summary) -> dict[str, Any]:
+    """The content of `<stem>.training.json` (see docs/td_training.md)."""
+    return {
+        "format_version": 1,
+        "history": asdict(s.history),
+        "val_mc_nll_baseline": s.baseline,
+        "val_mc_nll_constant": s.constant,
+        "final_val_mc_nll": s.final,
+        "final_val_mc_nll_by_segment": s.final_by_segment,
+        "kept_epoch": s.kept_epoch,
+        "lr_schedule": {
+            "peak": config.lr,
+            "warmup_start_frac": WARMUP_START,
+            "warmup_frac": schedule.warmup_frac,
+            "hold_frac": schedule.hold_frac,
+            "floor_frac": schedule.floor_frac,
+            "total_steps": schedule.total_steps,
+            "warmup_steps": schedule.warmup_steps,
+            "hold_steps": schedule.hold_end - schedule.warmup_steps,
+            "knot_requantize_warmup_steps": schedule.flat_steps,
+        },
+        "aborted": None if s.aborted is None else asdict(s.aborted),
+        "knot_coverage_stats": problem.knot_coverage,
+        "rows": {"train": len(problem.rows.n_players), "val": len(problem.val)},
+        "inputs": problem.inputs,
+        "hyperparams": asdict(config),
+        "warnings": list(problem.warnings),
+        "wall_s": s.seconds,
+    }

@@ -1,0 +1,159 @@
+"""Games of our own agents through our own engine, and whole sets of them, repeatable from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from td_loop.errors import UsageError
+from td_loop.games.base import Budget
+from td_loop.games.orbit_wars.agents import STYLES, Agent, planned, weakened
+from td_loop.games.orbit_wars.board import new_game
+from td_loop.games.orbit_wars.engine import outcome, step
+from td_loop.games.orbit_wars.replays.bundled import BundledGame
+from td_loop.games.orbit_wars.state import EPISODE_STEPS, F64, N_PLANETS, Action, Position
+from td_loop.rng import Stream, stream
+
+SEARCH = "search"
+_LEAST_SKILL = 0.5  # below that a player mostly wastes ships, and who wins says little about positions
+_WEIGHTS = {"rusher": 0.2, "greedy": 0.25, "balanced": 0.4, "settler": 0.15}  # how often each style is drawn
+
+
+class Played(NamedTuple):
+    """A game that was played to its end, and its result f64[4]: winners share 1."""
+
+    game: BundledGame
+    result: F64
+
+
+class Player(NamedTuple):
+    """Who sits in a seat: a style of `agents.STYLES` at a skill of 0..1, or SEARCH."""
+
+    name: str
+    skill: float
+
+    def __str__(self) -> str:
+        return self.name if self.name == SEARCH else f"{self.name} {self.skill:.2f}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a set of games is made from. Equal recipes make equal sets, unless a search is limited by seconds.
+
+    Attributes:
+        games_2p: number of games of 2 seats.
+        games_4p: number of games of 4 seats.
+        seed: what all maps, players and their luck are drawn from.
+        weights: a value function; with it, a search under it sits in some of the seats.
+        budget: what that search may spend on a move.
+        search_share: probability with which a seat is the search's, 0..1.
+        episode_steps: observations of a full game.
+    """
+
+    games_2p: int
+    games_4p: int
+    seed: int = 0
+    weights: Path | None = None
+    budget: Budget | None = None
+    search_share: float = 0.5
+    episode_steps: int = EPISODE_STEPS
+
+    def __post_init__(self) -> None:
+        if self.games_2p < 0 or self.games_4p < 0 or self.games_2p + self.games_4p == 0:
+            raise UsageError("the numbers of games must be 0 or more, and not both 0")
+        if self.seed < 0:
+            raise UsageError(f"the seed must be 0 or more, not {self.seed}")
+        if not 0.0 <= self.search_share <= 1.0:
+            raise UsageError(f"the share of seats for the search must be within 0..1, not {self.search_share}")
+        if (self.weights is None) != (self.budget is None):
+            raise UsageError("a search needs both: weights, and what it may spend on a move (seconds or evals)")
+
+    @property
+    def n_games(self) -> int:
+        """Number of games."""
+        return self.games_2p + self.games_4p
+
+
+def line_up(recipe: Recipe, index: int) -> tuple[int, list[Player]]:
+    """Episode seed and players of game `index` of a set; games of 2 seats come first."""
+    rng = stream(recipe.seed, Stream.SELF_PLAY, index)
+    seed = int(rng.integers(1, 2**31))
+    players = []
+    for _ in range(2 if index < recipe.games_2p else 4):
+        name = str(rng.choice(list(_WEIGHTS), p=list(_WEIGHTS.values())))
+        skill = float(rng.uniform(_LEAST_SKILL, 1.0))
+        is_search = rng.random() < recipe.search_share and recipe.weights is not None
+        players.append(Player(SEARCH, 1.0) if is_search else Player(name, skill))
+    return seed, players
+
+
+def play(agents: Sequence[Agent], seed: int, *, episode_steps: int = EPISODE_STEPS) -> Played:
+    """Play one game: seat i is `agents[i]`, with a random stream of its own that `seed` alone decides."""
+    position = new_game(seed, len(agents), episode_steps=episode_steps)
+    rngs = [stream(seed, Stream.SELF_PLAY, seat) for seat in range(len(agents))]
+    actions: list[list[Action]] = []
+    result = outcome(position)
+    while result is None:
+        turn = [
+            legal(position, seat, agent(position, seat, rng))
+            for seat, (agent, rng) in enumerate(zip(agents, rngs, strict=True))
+        ]
+        actions.append(turn)
+        position = step(position, turn)
+        result = outcome(position)
+    return Played(BundledGame(seed, len(agents), actions), result)
+
+
+def legal(position: Position, seat: int, action: Action) -> Action:
+    """The launches of `action` that the engine will take, ships as whole numbers."""
+    s = position.state
+    left = s.p_ships[: s.head[N_PLANETS]].copy()
+    kept = np.zeros(len(action), np.bool_)
+    ships = np.trunc(action[:, 2])
+    for i, planet in enumerate(action[:, 0]):
+        p = int(planet)
+        if 0 <= p < len(left) and p == planet and s.p_owner[p] == seat and 1 <= ships[i] <= left[p]:
+            left[p] -= int(ships[i])
+            kept[i] = True
+    return np.column_stack([action[:, 0], action[:, 1], ships])[kept]
+
+
+def play_set(recipe: Recipe, workers: int = 1) -> Iterator[tuple[list[Player], Played]]:
+    """Play the games of a set, in order; more workers change the time only."""
+    games = range(recipe.n_games)
+    if workers <= 1:
+        yield from (_play_one(recipe, i) for i in games)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_play_one, [recipe] * len(games), games)
+
+
+def _play_one(recipe: Recipe, index: int) -> tuple[list[Player], Played]:
+    seed, players = line_up(recipe, index)
+    agents = [
+        _searcher(recipe) if p.name == SEARCH else planned(weakened(STYLES[p.name], p.skill)) for p in players
+    ]
+    return players, play(agents, seed, episode_steps=recipe.episode_steps)
+
+
+@lru_cache(maxsize=1)
+def _searcher(recipe: Recipe) -> Agent:
+    from td_loop.games.orbit_wars.game import GAME
+    from td_loop.value.io import load_weights
+
+    assert recipe.weights is not None
+    assert recipe.budget is not None
+    budget = recipe.budget
+    search = GAME.make_search(load_weights(recipe.weights, feature_names=GAME.feature_names))
+
+    def agent(position: Position, seat: int, rng: np.random.Generator) -> Action:
+        return search(position, seat, budget, rng).action
+
+    return agent

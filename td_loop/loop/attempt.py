@@ -1,0 +1,206 @@
+"""One attempt of an iteration: prepare, check, fit, check. It ends with a record; it promotes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from td_loop.checks import Severity, Verdict, failed, knot_coverage, stage3, stage4
+from td_loop.checks.stage4 import final_val_mc_nll
+from td_loop.errors import DataError
+from td_loop.files import fsync_file, sha256, write_json
+from td_loop.loop.config import RunConfig
+from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, AttemptPaths
+from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
+from td_loop.loop.outputs import check_weights, read_branch_data, read_prior_targets, read_training
+from td_loop.loop.stages import fit_argv, prepare_argv
+
+FIT_BLOWUP = 2
+"""fit's exit code after a mid-run blow-up; only with the `aborted` marker beside it."""
+
+RunStage = Callable[[str, Sequence[str], Path], int]
+"""(stage, command line, log file) -> exit code; raises Interrupted."""
+
+
+@dataclass
+class Attempt:
+    """Runs one attempt. `record` says at any moment how far it has come, and reads "interrupted" until it ends.
+
+    Attributes:
+        run: the run directory.
+        config: settings of this attempt (a retry has its own).
+        manifest: the run before this attempt.
+        record: so far.
+        run_stage: runs a stage program.
+    """
+
+    run: Path
+    config: RunConfig
+    manifest: Manifest
+    record: IterRecord
+    run_stage: RunStage
+
+    @property
+    def paths(self) -> AttemptPaths:
+        return AttemptPaths(self.run, self.record.iter_dir)
+
+    @property
+    def v_snap(self) -> Path:
+        return self.run / self.record.v_snap
+
+    def execute(self) -> IterRecord:
+        """Run it to its end.
+
+        Raises:
+            Interrupted: by a signal; `record` holds what was done.
+        """
+        status = self._prepare() or self._fit() or Status.PROMOTED
+        self.record = replace(self.record, status=status, promoted_to_latest_good=status is Status.PROMOTED)
+        self._write_validation()
+        return self.record
+
+    def _prepare(self) -> Status | None:
+        """Stage 3 and its checks; a status if the attempt ends here."""
+        c, i = self.config, self.record.i
+        argv = prepare_argv(c, i, self.v_snap, self.paths, self.run / MC_ROWS)
+        exit_code, wall_s = self._timed("prepare", argv)
+        done: Json = {
+            "wall_s": wall_s,
+            "exit_code": exit_code,
+            "n_r": None,
+            "n_a": None,
+            "engine_fallback_rate": None,
+        }
+        p = c.prepare
+        settings = {
+            "n": p.n,
+            "k": p.k,
+            "budget_s": p.budget_s,
+            "budget_evals": p.budget_evals,
+            "workers": p.workers,
+            "seed": c.seed,
+            "seg_uniform_tau": c.checks.seg_uniform_tau,
+        }
+        if exit_code != 0:
+            return self._stage3(done, settings, (), _exit_failure("prepare", exit_code, self.paths))
+        try:
+            cache = read_branch_data(self.paths.branch_data, v_snap_sha256=self.record.v_snap_sha256)
+        except DataError as e:
+            return self._stage3(done, settings, (), f"prepare exited with 0 but left no valid output: {e}")
+        earlier = [r for r in self.manifest.iters if r.i < i]
+        verdicts = stage3(
+            cache,
+            n=p.n,
+            k=p.k,
+            seg_uniform_tau=c.checks.seg_uniform_tau,
+            previous=read_prior_targets(self.run / earlier[-1].iter_dir / BRANCH_DATA) if earlier else None,
+            previous_kls=[r.check_number("S3.7", "kl") for r in earlier],
+        )
+        done |= {
+            "n_r": len(cache["branch_r_target"]),
+            "n_a": len(cache["branch_a_target"]),
+            "engine_fallback_rate": next(v for v in verdicts if v.id == "S3.5").numbers["rate"],
+        }
+        return self._stage3(done, settings, verdicts, None)
+
+    def _stage3(
+        self, done: Json, settings: Json, verdicts: Sequence[Verdict], failure: str | None
+    ) -> Status | None:
+        self.record = replace(self.record, prepare=done, stage3_validation=_records(verdicts, settings, failure))
+        self._write_validation()
+        return Status.HARD_ABORTED if failure or failed(verdicts, Severity.HARD) else None
+
+    def _fit(self) -> Status | None:
+        """Stage 4 and its checks; a status if the attempt ends here."""
+        c = self.config
+        exit_code, wall_s = self._timed(
+            "fit", fit_argv(c, self.record.i, self.v_snap, self.paths, self.run / MC_ROWS)
+        )
+        done: Json = {"wall_s": wall_s, "exit_code": exit_code, "final_val_mc_nll": None}
+        settings = {
+            "epochs": c.fit.epochs,
+            "batches_per_epoch": c.fit.batches_per_epoch,
+            "batch_size": c.fit.batch_size,
+            "lr_peak": c.fit.lr_peak,
+            "val_blowup_tau": c.fit.val_blowup_tau,
+            "val_regression_tau": c.checks.val_regression_tau,
+        }
+        if exit_code not in (0, FIT_BLOWUP):
+            return self._stage4(done, settings, (), _exit_failure("fit", exit_code, self.paths))
+        try:
+            training = read_training(self.paths.training)
+        except DataError as e:
+            return self._stage4(done, settings, (), f"fit exited with {exit_code} but left no valid report: {e}")
+        if exit_code == FIT_BLOWUP and training.get("aborted") is None:
+            failure = f"fit exited with 2 without an 'aborted' marker in {self.paths.training}"
+            return self._stage4(done, settings, (), failure)
+        done["final_val_mc_nll"] = final_val_mc_nll(training)
+        coverage = knot_coverage(
+            training.get("knot_coverage_stats"),
+            above_top_tau=c.checks.knot_above_top_tau,
+            below_first_tau=c.checks.knot_below_first_tau,
+        )
+        self.record = replace(self.record, knot_coverage=coverage.as_json())
+        best = self.manifest.best_val
+        verdicts = stage4(
+            training,
+            exit_code=exit_code,
+            best_val_so_far=None if best is None else best.val_mc_nll,
+            val_regression_tau=c.checks.val_regression_tau,
+        )
+        return self._stage4(done, settings, verdicts, self._take_weights(exit_code))
+
+    def _take_weights(self, exit_code: int) -> str | None:
+        """Enter the weights into the record if they are valid; what is wrong with them if they had to be."""
+        weights = self.paths.weights
+        try:
+            check_weights(weights, self.v_snap)
+        except DataError as e:
+            return None if exit_code == FIT_BLOWUP else f"fit exited with 0 but left no valid output: {e}"
+        fsync_file(weights)
+        name = str(weights.relative_to(self.run))
+        self.record = replace(self.record, weights=name, weights_sha256=sha256(weights))
+        return None
+
+    def _stage4(
+        self, done: Json, settings: Json, verdicts: Sequence[Verdict], failure: str | None
+    ) -> Status | None:
+        self.record = replace(self.record, fit=done, stage4_validation=_records(verdicts, settings, failure))
+        if failure or failed(verdicts, Severity.HARD):
+            return Status.HARD_ABORTED
+        return Status.REVERTED if failed(verdicts, Severity.SOFT) else None
+
+    def _timed(self, stage: str, argv: Sequence[str]) -> tuple[int, float]:
+        start = time.monotonic()
+        exit_code = self.run_stage(stage, argv, self.paths.log(stage))
+        return exit_code, round(time.monotonic() - start, 3)
+
+    def _write_validation(self) -> None:
+        r = self.record
+        write_json(
+            self.paths.validation,
+            {
+                "i": r.i,
+                "attempt": r.attempt,
+                "status": None if r.status is Status.INTERRUPTED else r.status,
+                "stage3": r.stage3_validation,
+                "stage4": r.stage4_validation,
+                "knot_coverage": r.knot_coverage,
+            },
+        )
+
+
+def _records(verdicts: Sequence[Verdict], settings: Json, failure: str | None) -> Json:
+    """A `stage*_validation` entry: verdicts by id, the settings behind them, and why there are none."""
+    records: dict[str, Any] = {v.id: v.as_json() for v in verdicts}
+    records["config"] = settings
+    return records if failure is None else records | {"failure": failure}
+
+
+def _exit_failure(stage: str, exit_code: int, paths: AttemptPaths) -> str:
+    how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"exited with code {exit_code}"
+    memory = " (out of memory?)" if exit_code == -9 else ""
+    return f"{stage} {how}{memory}; its error is above, its output in {paths.log(stage)}"

@@ -1,0 +1,155 @@
+"""What a run says: the plan, a line an iteration, warnings, how it ended. Text is made by pure functions.
+
+Plan and iteration lines go to standard output, always; warnings go to standard error; progress goes there too, but
+only when a person looks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from td_loop.checks import Severity
+from td_loop.files import as_float
+from td_loop.loop.config import RunConfig
+from td_loop.loop.cost import Cost, Work
+from td_loop.loop.layout import BEST_VAL, LATEST_GOOD
+from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
+
+MAX_WARNINGS = 3
+"""Knot warnings shown for an iteration; the rest is counted, and stands in the record."""
+
+
+class Console:
+    """Writes lines to standard output and standard error."""
+
+    def out(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def warn(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def progress(self, text: str) -> None:
+        """Shown only on a terminal."""
+        if sys.stderr.isatty():
+            self.warn(text)
+
+
+def duration(seconds: float) -> str:
+    """ "45 s", "12 min 05 s", "3 h 07 min", "2 d 04 h"."""
+    s = max(0, round(seconds))
+    if s < 60:
+        return f"{s} s"
+    if s < 3600:
+        return f"{s // 60} min {s % 60:02d} s"
+    if s < 86400:
+        return f"{s // 3600} h {s // 60 % 60:02d} min"
+    return f"{s // 86400} d {s // 3600 % 24:02d} h"
+
+
+def size(n: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}"
+        n /= 1000
+    return f"{n:.1f} TB"
+
+
+def plan_text(
+    config: RunConfig, run: Path, manifest: Manifest, *, work: Work, cost: Cost, cores: int, disk: int, free: int
+) -> str:
+    """The plan that a run prints first."""
+    done = len(manifest.iters)
+    todo = max(0, config.iters - done)
+    n_a = round(work.n_a)
+    spend = f"{work.budget_s:g} s" if work.budget_evals is None else f"{work.budget_evals:,} evaluations"
+    basis = "from this run's earlier iterations" if done else "from the cost model"
+    lines = [
+        f"run '{config.tag}' in {run}",
+        f"  iterations  {todo} to go" + (f", {done} of {config.iters} done" if done else ""),
+        f"  rows        {work.n:,} an iteration: {work.n - n_a:,} replay (R), about {n_a:,} agent (A)",
+        f"  search      {spend} a row, {work.workers} workers ({cores} physical cores here)",
+        f"  time        {duration(cost.total_s)} an iteration (prepare {duration(cost.prepare_s)}, "
+        f"fit {duration(cost.fit_s)})",
+        f"              {duration(todo * cost.total_s)} in all, {basis}",
+        f"  disk        about {size(disk)} needed, {size(free)} free",
+    ]
+    return "\n".join(lines)
+
+
+def iteration_line(record: IterRecord, *, eta_s: float | None) -> str:
+    """One line of at most 80 columns about an attempt that ended."""
+    name = f"{record.i}" + (f"r{record.attempt}" if record.attempt else "")
+    prepare, fit = record.prepare or {}, record.fit or {}
+    loss = _number(fit.get("final_val_mc_nll"), "{:.4f}")
+    fallback = _number(prepare.get("engine_fallback_rate"), "{:.1%}")
+    kl = _number(record.check_number("S3.7", "kl"), "{:.2g}")
+    took = duration(sum(stage.get("wall_s", 0.0) for stage in (prepare, fit)))
+    line = f"iter {name:<3} {record.status:<12} val {loss:<7} fallback {fallback:<6} KL {kl:<7} {took}"
+    return line if eta_s is None else f"{line}, {duration(eta_s)} left"
+
+
+def _number(value: object, style: str) -> str:
+    return "-" if value is None else style.format(as_float(value))
+
+
+def warning_lines(record: IterRecord) -> list[str]:
+    """Soft checks that failed, and knot drift."""
+    lines = [
+        f"[{check}] iteration {record.i}: {result['message']}"
+        for check, result in _checks(record)
+        if result["severity"] == Severity.SOFT and result["passed"] is False and check != "S4.3"
+    ]
+    drift = (record.knot_coverage or {}).get("warnings", [])
+    lines += [f"[knot-drift] iteration {record.i}: {warning}" for warning in drift[:MAX_WARNINGS]]
+    if len(drift) > MAX_WARNINGS:
+        lines.append(
+            f"[knot-drift] iteration {record.i}: and {len(drift) - MAX_WARNINGS} more, see validation.json"
+        )
+    return lines
+
+
+def reason(record: IterRecord) -> str:
+    """Why an attempt was not promoted."""
+    for validation in (record.stage3_validation, record.stage4_validation):
+        if validation and "failure" in validation and not _failed_hard(validation):
+            return str(validation["failure"])
+    wanted = Severity.SOFT if record.status is Status.REVERTED else Severity.HARD
+    found = [
+        f"{check} failed: {result['message']}"
+        for check, result in _checks(record)
+        if result["passed"] is False
+        and result["severity"] == wanted
+        and (wanted is Severity.HARD or check == "S4.3")
+    ]
+    return "; ".join(found)
+
+
+def _failed_hard(validation: Json) -> bool:
+    return any(r["passed"] is False and r["severity"] == Severity.HARD for _, r in _results(validation))
+
+
+def _checks(record: IterRecord) -> list[tuple[str, Json]]:
+    return [pair for v in (record.stage3_validation, record.stage4_validation) if v for pair in _results(v)]
+
+
+def _results(validation: Json) -> list[tuple[str, Json]]:
+    return [(key, value) for key, value in validation.items() if key.startswith("S")]
+
+
+def closing_text(run: Path, manifest: Manifest, notes: Sequence[str] = ()) -> str:
+    """The last words of a run that did all its iterations."""
+    best = manifest.best_val
+    lines = [f"done: {len(manifest.iters)} iterations; {run / LATEST_GOOD} is {manifest.latest_good}"]
+    if best is not None:
+        lines.append(f"lowest val_mc_nll {best.val_mc_nll:.4f} in iteration {best.iter}: {run / BEST_VAL}")
+    lines += [
+        "val_mc_nll only tells that nothing broke: let the promoted weights play each other",
+        "before you deploy one. A larger --iters continues this run.",
+        *notes,
+    ]
+    return "\n".join(lines)

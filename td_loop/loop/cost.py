@@ -1,0 +1,105 @@
+"""How long an iteration takes and how much disk it needs, before it runs. Pure.
+
+Stage 3 (seed document, "Inner-loop cost model"): n_a * budget_s / workers, plus an overhead for every row and for
+starting. Stage 4: rows seen by the optimizer, plus starting. The constants are measured by
+`benchmarks/bench_cost_model.py`; a run's own earlier iterations correct them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+PREPARE_START_S = 6.0
+"""Start the stage and its workers, load kernels, open the replays."""
+PREPARE_ROW_S = 2e-4
+"""One row outside its search, on one worker: read the frame, features, the engine's step, V."""
+EVALS_PER_S = 20_000.0
+"""Candidates that one worker's search evaluates in a second; what `budget_evals` is worth in time."""
+FIT_START_S = 6.0
+"""Import torch, read and arrange the rows, the baseline."""
+FIT_ROW_S = 2e-5
+"""One row through forward and backward."""
+RECENT = 3
+"""Iterations of this run that correct the constants."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an iteration is asked to do; fields as the flags of `td-loop run`."""
+
+    n: int
+    k: float
+    budget_s: float
+    budget_evals: int | None
+    workers: int
+    epochs: int
+    batches_per_epoch: int
+    batch_size: int
+
+    @property
+    def n_a(self) -> float:
+        """Expected agent rows."""
+        return self.n * self.k
+
+    @property
+    def search_s(self) -> float:
+        """n_a * budget_s / workers: seconds that the searches take at best."""
+        seconds = self.budget_s if self.budget_evals is None else self.budget_evals / EVALS_PER_S
+        return self.n_a * seconds / self.workers
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Wall seconds of an iteration."""
+
+    prepare_s: float
+    fit_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.prepare_s + self.fit_s
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The constants above, times what this run has taught."""
+
+    prepare_scale: float = 1.0
+    fit_scale: float = 1.0
+
+    def predict(self, work: Work) -> Cost:
+        """Wall seconds of one iteration."""
+        prepare = PREPARE_START_S + work.n * PREPARE_ROW_S / work.workers + work.search_s
+        fit = FIT_START_S + work.epochs * work.batches_per_epoch * work.batch_size * FIT_ROW_S
+        return Cost(self.prepare_scale * prepare, self.fit_scale * fit)
+
+
+def calibrated(measured: Sequence[tuple[Work, Cost]]) -> CostModel:
+    """The model corrected by the last `RECENT` iterations measured, oldest first; none: as it is.
+
+    The median keeps one odd iteration (the first compiles kernels) from setting the forecast of all others.
+    """
+    if not measured:
+        return CostModel()
+    recent = measured[-RECENT:]
+    predicted = [CostModel().predict(work) for work, _ in recent]
+    return CostModel(
+        prepare_scale=median(cost.prepare_s / p.prepare_s for (_, cost), p in zip(recent, predicted, strict=True)),
+        fit_scale=median(cost.fit_s / p.fit_s for (_, cost), p in zip(recent, predicted, strict=True)),
+    )
+
+
+def row_bytes(features: int) -> int:
+    """Bytes of one row of `branch_data.npz`."""
+    vectors = 4 * features * 4 + 2 * 4 * 4  # features, target, outcome: f32 for 4 seats
+    return vectors + 8 + 1 + 1 + 4 + 1 + 1 + 1  # frame id, seat, players, alive, three flags
+
+
+def disk_bytes(work: Work, features: int) -> int:
+    """Bytes a run needs at its peak: two caches that retention keeps, one being written, and the outcome rows.
+
+    The outcome rows depend on the replays, not on `n`; they are taken to be as large as a cache.
+    """
+    return 4 * work.n * row_bytes(features)

@@ -1,0 +1,174 @@
+"""The outer loop: run attempts until the plan says stop."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from td_loop.errors import HardAbort, Interrupted, Reverted, UsageError
+from td_loop.files import make_dir
+from td_loop.loop import console as text
+from td_loop.loop import rundir
+from td_loop.loop.attempt import Attempt
+from td_loop.loop.config import RunConfig
+from td_loop.loop.console import Console
+from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes
+from td_loop.loop.layout import LOCK, MANIFEST, iter_dir, run_dir
+from td_loop.loop.lock import run_lock
+from td_loop.loop.manifest import IterRecord, Manifest, Status, write_manifest
+from td_loop.loop.outputs import n_features
+from td_loop.loop.plan import RunAttempt, attempt_config, next_step
+from td_loop.loop.process import Signals, StageRunner, run_stage
+from td_loop.machine import physical_cores
+
+
+def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Sequence[RunConfig] = ()) -> Manifest:
+    """Run or resume a run until all its iterations are promoted.
+
+    Args:
+        config: of the run.
+        runner: runs a stage program.
+        forecast: other settings whose duration the closing words forecast from what this run measured.
+
+    Returns:
+        The manifest, with `config.iters` promoted iterations or more.
+
+    Raises:
+        Reverted: a reverted iteration stopped the loop.
+        HardAbort: a hard check failed, or a stage failed.
+        Interrupted: by a signal; the same command resumes.
+        RunInUse: another driver is at work in the run directory.
+        UsageError, DataError, StorageError: see their messages; what existed is intact.
+    """
+    run = run_dir(config.runs_dir, config.tag).absolute()
+    for stage in ("prepare", "fit"):
+        program = config.stage_command(stage)[0]
+        if shutil.which(program) is None:
+            raise UsageError(f"--{stage}-cmd: there is no program {program!r}")
+    # A wrong bootstrap must not leave an empty run behind; a run that exists has its own copy.
+    bootstrap = None if (run / MANIFEST).exists() else rundir.find_bootstrap(config.bootstrap)
+    make_dir(run)
+    with run_lock(run / LOCK), Signals() as signals:
+        return _Driver(config, run, runner, signals, forecast).loop(rundir.open_run(run, config, bootstrap))
+
+
+@dataclass
+class _Driver:
+    config: RunConfig
+    run: Path
+    runner: StageRunner
+    signals: Signals
+    forecast: Sequence[RunConfig]
+    console: Console = field(default_factory=Console)
+
+    def loop(self, manifest: Manifest) -> Manifest:
+        self._announce(manifest)
+        while isinstance(step := next_step(manifest.iters, self.config.iters, self.config.on_fail), RunAttempt):
+            self.signals.check()
+            manifest = self._attempt(manifest, step)
+        if step.reason is not Status.PROMOTED:
+            self._stopped(manifest.iters[-1])
+        self.console.out(text.closing_text(self.run, manifest, self._forecasts(manifest)))
+        return manifest
+
+    def _attempt(self, manifest: Manifest, step: RunAttempt) -> Manifest:
+        """Run one attempt and publish how it ended."""
+        rundir.prune(self.run, step.i)
+        name = iter_dir(step.i, step.attempt)
+        v_snap, digest = rundir.v_snap_of(self.run, manifest)
+        rundir.start_attempt(self.run, name)
+        last = manifest.iters[-1] if step.attempt else None
+        record = IterRecord(
+            i=step.i,
+            attempt=step.attempt,
+            iter_dir=name,
+            v_snap=v_snap,
+            v_snap_sha256=digest,
+            status=Status.INTERRUPTED,
+            previous_attempt=None if last is None else last.as_json(),
+        )
+        attempt = Attempt(self.run, attempt_config(self.config, step.attempt), manifest, record, self._run_stage)
+        try:
+            record = attempt.execute()
+        except Interrupted as e:
+            self._publish(manifest, attempt.record)
+            message = f"{e} in iteration {step.i}; the same command resumes the run"
+            raise Interrupted(e.signum, message) from e
+        manifest = self._publish(manifest, record)
+        self._report(manifest, record)
+        return manifest
+
+    def _publish(self, manifest: Manifest, record: IterRecord) -> Manifest:
+        """Manifest first, links second; the data is there already."""
+        manifest = manifest.with_record(record)
+        write_manifest(self.run, manifest)
+        rundir.link(self.run, manifest)
+        return manifest
+
+    def _run_stage(self, stage: str, argv: Sequence[str], log: Path) -> int:
+        self.console.progress(f"  {stage}: {log.parent.name} ...")
+        return self.runner(argv, log, self.signals)
+
+    def _report(self, manifest: Manifest, record: IterRecord) -> None:
+        left = self.config.iters - len(manifest.iters)
+        eta = left * self._predict(manifest, self.config).total_s
+        shown = eta if record.status is Status.PROMOTED and left else None
+        self.console.out(text.iteration_line(record, eta_s=shown))
+        for line in text.warning_lines(record):
+            self.console.warn(line)
+
+    def _stopped(self, record: IterRecord) -> None:
+        why = text.reason(record)
+        see = f"see {self.run / record.iter_dir / 'validation.json'}; latest_good is unchanged"
+        if record.status is Status.REVERTED:
+            raise Reverted(f"iteration {record.i} was reverted: {why}; {see}")
+        raise HardAbort(f"iteration {record.i} was aborted: {why}; {see}")
+
+    # --- forecasts ---------------------------------------------------------------------------------------------
+
+    def _predict(self, manifest: Manifest, config: RunConfig) -> Cost:
+        return _model(manifest).predict(_work(config))
+
+    def _announce(self, manifest: Manifest) -> None:
+        work = _work(self.config)
+        needed = disk_bytes(work, n_features(self.run / manifest.latest_good))
+        free = rundir.disk_free(self.run)
+        self.console.out(
+            text.plan_text(
+                self.config,
+                self.run,
+                manifest,
+                work=work,
+                cost=self._predict(manifest, self.config),
+                cores=physical_cores(),
+                disk=needed,
+                free=free,
+            )
+        )
+        if needed > free:
+            self.console.warn(f"[disk] {self.run} may run out of space; a smaller --n needs less")
+
+    def _forecasts(self, manifest: Manifest) -> list[str]:
+        lines = []
+        for other in self.forecast:
+            total = other.iters * self._predict(manifest, other).total_s
+            lines.append(f"--tag {other.tag} --iters {other.iters} will take about {text.duration(total)} here.")
+        return lines
+
+
+def _work(config: RunConfig) -> Work:
+    p, f = config.prepare, config.fit
+    return Work(p.n, p.k, p.budget_s, p.budget_evals, p.workers, f.epochs, f.batches_per_epoch, f.batch_size)
+
+
+def _model(manifest: Manifest) -> CostModel:
+    """The cost model, corrected by this run's promoted iterations."""
+    measured = []
+    for r in manifest.iters:
+        if r.prepare and r.fit and r.stage3_validation and r.stage4_validation:
+            settings = r.stage3_validation["config"] | r.stage4_validation["config"]
+            work = Work(**{f.name: settings[f.name] for f in fields(Work)})
+            measured.append((work, Cost(r.prepare["wall_s"], r.fit["wall_s"])))
+    return calibrated(measured)

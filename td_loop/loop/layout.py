@@ -1,0 +1,68 @@
+"""Where things lie in a run directory. Paths inside it are kept relative, so that it can be moved."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+LATEST_GOOD = "latest_good.npz"
+BEST_VAL = "best_val.npz"
+LOCK = ".lock"
+TRIMMED = "trimmed"
+MC_ROWS = "mc_rows.npz"
+V_SNAP = "V_snap.npz"
+BOOTSTRAP_COPY = f"iter0/{V_SNAP}"
+BRANCH_DATA = "branch_data.npz"
+
+_ITER_DIR = re.compile(r"iter(\d+)(?:_retry(\d+))?")
+
+
+def run_dir(runs_dir: Path, tag: str) -> Path:
+    """The folder of the run `tag`."""
+    return runs_dir / f"td_loop_{tag}"
+
+
+def iter_dir(i: int, attempt: int) -> str:
+    """Name of an attempt's folder: `iter3`, `iter3_retry1`."""
+    return f"iter{i}_retry{attempt}" if attempt else f"iter{i}"
+
+
+def iter_dirs(run: Path) -> dict[str, int]:
+    """The attempt folders that exist, with the iteration each belongs to."""
+    found = ((p.name, _ITER_DIR.fullmatch(p.name)) for p in sorted(run.iterdir()) if p.is_dir())
+    return {name: int(match[1]) for name, match in found if match}
+
+
+@dataclass(frozen=True)
+class AttemptPaths:
+    """Files of one attempt."""
+
+    run: Path
+    name: str
+    """Name of the attempt's folder."""
+
+    @property
+    def folder(self) -> Path:
+        return self.run / self.name
+
+    @property
+    def branch_data(self) -> Path:
+        return self.folder / BRANCH_DATA
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / "weights.npz"
+
+    @property
+    def training(self) -> Path:
+        return self.folder / "weights.training.json"
+
+    @property
+    def validation(self) -> Path:
+        return self.folder / "validation.json"
+
+    def log(self, stage: str) -> Path:
+        """What a stage wrote to its standard output."""
+        return self.folder / f"{stage}.log"

@@ -1,0 +1,191 @@
+"""The run directory on disk: open it, resume it, publish what was promoted, prune what retention names.
+
+Order of every change: data, then manifest, then symlinks. Whatever moment a kill picks, the manifest names only
+files that are there, and the links are derived from it again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from td_loop.errors import ManifestError, WeightsError
+from td_loop.files import make_dir, move, remove, replace_symlink, sha256, storage_errors, write_bytes
+from td_loop.loop.config import DEFAULT_BOOTSTRAP, RunConfig
+from td_loop.loop.layout import (
+    BEST_VAL,
+    BOOTSTRAP_COPY,
+    BRANCH_DATA,
+    LATEST_GOOD,
+    TRIMMED,
+    V_SNAP,
+    iter_dir,
+    iter_dirs,
+)
+from td_loop.loop.manifest import Manifest, Status, read_manifest, write_manifest
+from td_loop.loop.outputs import check_weights
+from td_loop.loop.plan import prunable
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def find_bootstrap(path: Path) -> Path:
+    """The bootstrap weights; the default one is also looked for in the clone that the package runs from.
+
+    Raises:
+        WeightsError: missing or not usable.
+    """
+    candidates = [path]
+    if path == DEFAULT_BOOTSTRAP:
+        candidates.append(_REPOSITORY / DEFAULT_BOOTSTRAP)
+    for candidate in candidates:
+        if candidate.exists():
+            check_weights(candidate)
+            return candidate
+    places = " or ".join(str(c.absolute()) for c in candidates)
+    raise WeightsError(
+        f"no bootstrap weights at {places}; a clone of the repository holds them in {DEFAULT_BOOTSTRAP.parent}/, "
+        "an installed package does not: give --bootstrap, or fit your own with `td-loop fit` without --resume"
+    )
+
+
+def open_run(run: Path, config: RunConfig, bootstrap: Path | None) -> Manifest:
+    """Start a run, or resume the one that is there. The caller holds the lock.
+
+    Args:
+        run: the run directory; it exists.
+        config: of this invocation.
+        bootstrap: weights for a new run; None to resume.
+
+    Raises:
+        ManifestError: what is there cannot be resumed; nothing was changed.
+    """
+    manifest = read_manifest(run)
+    if manifest is None:
+        assert bootstrap is not None
+        manifest = _start(run, config, bootstrap)
+    else:
+        manifest = manifest.resumed(config.tag, config.hyperparams())
+        verify(run, manifest)
+        write_manifest(run, manifest)
+    sweep(run, manifest)
+    link(run, manifest)
+    return manifest
+
+
+def _start(run: Path, config: RunConfig, bootstrap: Path) -> Manifest:
+    copy = run / BOOTSTRAP_COPY
+    write_bytes(copy, bootstrap.read_bytes())
+    manifest = Manifest.new(config.tag, sha256(copy), config.hyperparams())
+    write_manifest(run, manifest)
+    return manifest
+
+
+def verify(run: Path, manifest: Manifest) -> None:
+    """Check that all that was promoted is there, unchanged.
+
+    Raises:
+        ManifestError: names the first file that is missing or has other bytes.
+    """
+    expected = {BOOTSTRAP_COPY: manifest.bootstrap_sha256}
+    for record in manifest.iters:
+        if record.status is Status.PROMOTED and record.weights and record.weights_sha256:
+            expected[record.weights] = record.weights_sha256
+    for name, digest in expected.items():
+        _verify_file(run / name, digest)
+    named = {manifest.latest_good} | ({manifest.best_val.path} if manifest.best_val else set())
+    for name in sorted(named - expected.keys()):
+        raise ManifestError(
+            f"{run}: the manifest names {name}, which no iteration promoted; restore manifest.json"
+        )
+
+
+def _verify_file(path: Path, digest: str) -> None:
+    if not path.is_file():
+        raise ManifestError(
+            f"{path}: promoted weights are missing; restore the file, or start under another --tag"
+        )
+    if (found := sha256(path)) != digest:
+        raise ManifestError(
+            f"{path}: promoted weights were changed (sha256 {found[:12]}..., the manifest says {digest[:12]}...); "
+            "restore the file, or start under another --tag"
+        )
+
+
+def sweep(run: Path, manifest: Manifest) -> None:
+    """Move the attempt folders that no record names to `trimmed/`; nothing is deleted.
+
+    They are what an interrupted, reverted or aborted attempt left. Out of the way, no file of theirs can be taken
+    for the output of the attempt that comes.
+    """
+    named = {record.iter_dir for record in manifest.iters}
+    # The folder of a promoted retry's first attempt is named through `previous_attempt`.
+    named |= {r.previous_attempt["iter_dir"] for r in manifest.iters if r.previous_attempt}
+    for name in iter_dirs(run).keys() - named:
+        set_aside(run, name)
+
+
+def set_aside(run: Path, name: str) -> None:
+    """Move an attempt's folder to `trimmed/`; the bootstrap's copy in `iter0` stays where the manifest has it."""
+    folder = run / name
+    content = [p for p in sorted(folder.iterdir()) if (name, p.name) != (iter_dir(0, 0), V_SNAP)]
+    if not content:
+        return
+    k, target = 0, run / TRIMMED / name
+    while target.exists():
+        k += 1
+        target = run / TRIMMED / f"{name}.{k}"
+    if name == iter_dir(0, 0):
+        for p in content:
+            move(p, target / p.name)
+    else:
+        move(folder, target)
+
+
+def link(run: Path, manifest: Manifest) -> None:
+    """Derive the two symlinks from the manifest."""
+    _point(run / LATEST_GOOD, manifest.latest_good)
+    if manifest.best_val is None:
+        remove(run / BEST_VAL)
+    else:
+        _point(run / BEST_VAL, manifest.best_val.path)
+
+
+def _point(path: Path, target: str) -> None:
+    if not path.is_symlink() or str(path.readlink()) != target:
+        replace_symlink(path, target)
+
+
+def start_attempt(run: Path, name: str) -> None:
+    """Make an attempt's folder, empty."""
+    if (run / name).exists():
+        set_aside(run, name)
+    make_dir(run / name)
+
+
+def prune(run: Path, i: int) -> None:
+    """Delete the caches that retention gives up at the start of iteration `i`."""
+    for name in prunable(i, iter_dirs(run)):
+        remove(run / name / BRANCH_DATA)
+
+
+def v_snap_of(run: Path, manifest: Manifest) -> tuple[str, str]:
+    """Path (relative) and SHA-256 of the weights that the next attempt starts from.
+
+    Raises:
+        ManifestError: the file is not what was promoted.
+    """
+    digest = next(
+        (r.weights_sha256 for r in manifest.iters if r.weights == manifest.latest_good and r.weights_sha256),
+        manifest.bootstrap_sha256,
+    )
+    _verify_file(run / manifest.latest_good, digest)
+    return manifest.latest_good, digest
+
+
+def disk_free(folder: Path) -> int:
+    """Free bytes on the file system that holds `folder` (or the first of its parents that exists)."""
+    while not folder.exists():
+        folder = folder.parent
+    with storage_errors(folder):
+        return shutil.disk_usage(folder).free

@@ -1,0 +1,58 @@
+"""Command lines of the two stages. Pure: the same flags for td_loop's own programs and for a user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from td_loop.loop.config import RunConfig
+from td_loop.loop.layout import AttemptPaths
+
+
+def prepare_argv(config: RunConfig, i: int, v_snap: Path, paths: AttemptPaths, mc_rows: Path) -> list[str]:
+    """Stage 3 of iteration `i`; `config` is the attempt's. The stage draws from `seed + iter_index`."""
+    c = config.prepare
+    flags: dict[str, object] = {
+        "--weights": v_snap,
+        "--out": paths.branch_data,
+        "--mc-rows": mc_rows,
+        "--seed": config.seed,
+        "--iter-index": i,
+        "--n": c.n,
+        "--k": c.k,
+        "--budget-s": c.budget_s,
+        "--budget-evals": c.budget_evals,
+        "--workers": c.workers,
+        "--partial-input-p": c.partial_input_p,
+        "--mc-target-p": c.mc_target_p,
+        "--game": config.game,
+        "--replays": config.replays and config.replays.absolute(),
+        "--cache-dir": config.cache_dir and config.cache_dir.absolute(),
+    }
+    return config.stage_command("prepare") + _words(flags)
+
+
+def fit_argv(config: RunConfig, i: int, v_snap: Path, paths: AttemptPaths, mc_rows: Path) -> list[str]:
+    """Stage 4 of iteration `i`; `config` is the attempt's. fit knows no iteration, so its seed includes `i`."""
+    c = config.fit
+    flags: dict[str, object] = {
+        "--resume": v_snap,
+        "--td-cache": paths.branch_data,
+        "--mc-rows": mc_rows,
+        "--output": paths.weights,
+        "--lr": c.lr_peak,
+        "--lr-warmup-frac": c.lr_warmup_frac,
+        "--lr-hold-frac": c.lr_hold_frac,
+        "--lr-floor-frac": c.lr_floor_frac,
+        "--epochs": c.epochs,
+        "--batches-per-epoch": c.batches_per_epoch,
+        "--batch-size": c.batch_size,
+        "--lambda-mc": c.lambda_mc,
+        "--lambda-td": c.lambda_td,
+        "--val-blowup-tau": c.val_blowup_tau,
+        "--seed": config.seed + i,
+    }
+    return config.stage_command("fit") + _words(flags)
+
+
+def _words(flags: dict[str, object]) -> list[str]:
+    return [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]

@@ -1,0 +1,67 @@
+"""What prepare says on standard error about things that did not stop it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from td_loop.games.base import ReplaySet
+from td_loop.prepare.compute import Chunk, Fault
+
+
+def say(text: str) -> None:
+    """One notice."""
+    sys.stderr.write(f"prepare: {text}\n")
+    sys.stderr.flush()
+
+
+def warn_about(replays: ReplaySet[Any, Any]) -> None:
+    """Warn of a replay set whose outcomes teach nothing: always the same seat wins, or none is known."""
+    known = [g for g in replays.games if g.outcome is not None]
+    if not known:
+        say(f"warning: {replays.path}: no game has a known outcome; there will be no MC targets")
+    for players in sorted({g.n_players for g in known}):
+        outcomes = [g.outcome for g in known if g.n_players == players]
+        winners = np.flatnonzero(np.any(np.array(outcomes) > 0, axis=0))
+        if len(winners) == 1:
+            say(
+                f"warning: {replays.path}: seat {winners[0]} wins all {len(outcomes)} games of {players} seats: "
+                f"a value function learns the seat from them, not the state; add games that others won"
+            )
+
+
+class FaultLog:
+    """Shows each kind of fault once, when it first happens, and counts the rest."""
+
+    def __init__(self) -> None:
+        self._searches: dict[str, int] = {}
+        self._shown: set[str] = set()
+
+    def search(self, faults: dict[str, Fault]) -> None:
+        """Exceptions of searches in a chunk."""
+        for kind, fault in faults.items():
+            if kind not in self._searches:
+                say(f"a search raised; the replay's action stands in (shown once):\n{fault.text}")
+            self._searches[kind] = self._searches.get(kind, 0) + fault.count
+
+    def lost(self, chunk: Chunk, why: str, *, gave_up: bool) -> None:
+        """A chunk that was lost and is tried again."""
+        kind = why.rstrip().rpartition("\n")[2]
+        if kind not in self._shown:
+            self._shown.add(kind)
+            say(f"{len(chunk.row)} rows were lost and are tried again (shown once a kind): {why.rstrip()}")
+        if gave_up and "gave up" not in self._shown:
+            self._shown.add("gave up")
+            say("WARNING: most searches kill or block their worker; the other agent rows take the replay's action")
+
+    def summary(self, n_agent: int, fallbacks: int) -> None:
+        """The last word, once all rows are done."""
+        for kind, count in self._searches.items():
+            if count == n_agent:
+                say(f"WARNING: the search never ran: all {count} agent rows fell back on one exception, {kind}")
+            else:
+                say(f"{count} of {n_agent} searches raised {kind}")
+        if n_agent and fallbacks == n_agent:
+            say("WARNING: every agent row carries the replay's action: Branch A is Branch R under another name")

@@ -1,0 +1,156 @@
+"""Stage 3 from end to end: open, sample, compute in workers, write."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from td_loop.errors import WeightsError
+from td_loop.files import sha256
+from td_loop.games import get_game
+from td_loop.games.base import MAX_SEATS, Game, ReplaySet
+from td_loop.prepare.branch_data import BranchData
+from td_loop.prepare.compute import Chunk, Computed, Recipe
+from td_loop.prepare.config import PrepareConfig
+from td_loop.prepare.gather import McReport, ensure_mc_rows
+from td_loop.prepare.notices import FaultLog, warn_about
+from td_loop.prepare.pool import Pool
+from td_loop.prepare.queue import ChunkQueue
+from td_loop.prepare.rows import sample_rows, training_spans
+from td_loop.prepare.split import validation_games
+from td_loop.progress import progress
+from td_loop.value.evaluate import evaluate
+from td_loop.value.io import load_weights
+from td_loop.value.model import SplineValue
+
+
+@dataclass
+class WorkerCount:
+    """What one worker (and whoever replaced it) did."""
+
+    rows: int = 0
+    """Rows computed."""
+    retries: int = 0
+    """Rows lost with it and tried again."""
+    fallbacks: int = 0
+    """Agent rows for which the replay's action stood in."""
+
+
+@dataclass(frozen=True)
+class PrepareReport:
+    """What a run of prepare did."""
+
+    n_r: int
+    n_a: int
+    fallbacks: int
+    retries: int
+    wall_s: float
+    mc: McReport | None
+
+
+def prepare(config: PrepareConfig) -> PrepareReport:
+    """Write `config.out` (and `config.mc_rows`, where wanted and not there yet).
+
+    Raises:
+        WeightsError: V_snap cannot be used, or is of another game.
+        ReplayError: the replay set cannot be used.
+        TdLoopError: a row failed time and again, or workers cannot be started.
+        StorageError: the disk is full, read-only or failing.
+    """
+    began = time.monotonic()
+    game = get_game(config.game)
+    value, v_snap_sha256 = load_weights(config.weights, feature_names=game.feature_names), sha256(config.weights)
+    if value.meta.get("game") != game.name:
+        raise WeightsError(
+            f"{config.weights}: made for the game {value.meta.get('game')!r}, not {game.name!r}; "
+            f"give other --weights or another --game"
+        )
+    replays = game.open_replays(config.replays, config.cache)
+    warn_about(replays)
+    mc = ensure_mc_rows(config.mc_rows, game, replays, value.gamma) if config.mc_rows else None
+    spans = training_spans(game, replays, validation_games(replays.games, replays.content_hash))
+    data = BranchData(sample_rows(spans, config.n, config.k, config.stage_seed), len(game.feature_names))
+    compile_kernels(game, value)
+    counts = compute(config, game, value, replays, data)
+    wall_s = time.monotonic() - began
+    meta = {
+        "n": config.n,
+        "k": config.k,
+        "seed": config.seed,
+        "iter_index": config.iter_index,
+        "v_snap_sha256": v_snap_sha256,
+        "game": game.name,
+        "gamma": value.gamma,
+        "feature_names": list(game.feature_names),
+        "replay_set_hash": replays.content_hash,
+        "budget": asdict(config.budget),
+        "wall_s": wall_s,
+        "partial_input_p": config.partial_input_p,
+        "mc_target_p": config.mc_target_p,
+        "workers": [asdict(c) for c in counts],
+    }
+    data.save(config.out, replays.games, meta)
+    fallbacks, retries = sum(c.fallbacks for c in counts), sum(c.retries for c in counts)
+    return PrepareReport(data.n_r, data.n_a, fallbacks, retries, wall_s, mc)
+
+
+def gather_only(path: Path, *, game_name: str, replays: Path | None, cache: Path, gamma: float) -> McReport:
+    """Write the outcome rows alone (stage 2); see `ensure_mc_rows`."""
+    game = get_game(game_name)
+    replay_set = game.open_replays(replays, cache)
+    warn_about(replay_set)
+    game.compile()
+    return ensure_mc_rows(path, game, replay_set, gamma)
+
+
+def compile_kernels(game: Game[Any, Any], value: SplineValue) -> None:
+    """Fill the disk cache of kernels, so that no worker compiles: they would all compile the same at once."""
+    game.compile()
+    shape = (1, MAX_SEATS, len(value.feature_names))
+    evaluate(value, np.zeros(shape, np.float32), np.full(1, 2, np.int8), np.ones(shape[:2], bool))
+
+
+def compute(
+    config: PrepareConfig,
+    game: Game[Any, Any],
+    value: SplineValue,
+    replays: ReplaySet[Any, Any],
+    data: BranchData,
+) -> list[WorkerCount]:
+    """Fill `data` in worker processes."""
+    workers = min(config.workers, config.n)
+    recipe = Recipe(
+        game=config.game,
+        replays=replays.path,
+        content_hash=replays.content_hash,
+        cache=config.cache,
+        value=value,
+        seed=config.stage_seed,
+        budget=config.budget,
+        partial_input_p=config.partial_input_p,
+        mc_target_p=config.mc_target_p,
+    )
+    queue = ChunkQueue(data.rows, config.budget, workers, config.policy)
+    counts = [WorkerCount() for _ in range(workers)]
+    faults = FaultLog()
+    pool: Pool[Chunk, Computed]
+    with Pool(recipe, workers) as pool, progress("prepare", config.n) as advance:
+        for outcome in pool.run(queue.take, queue.limit_s):
+            chunk, count = outcome.task, counts[outcome.worker]
+            if outcome.result is None:
+                why = outcome.lost or ""
+                count.retries += queue.lost(chunk, why, replays.games[chunk.rows.game[0]].name)
+                faults.lost(chunk, why, gave_up=queue.gave_up)
+                continue
+            queue.done(chunk)
+            data.fill(chunk.row, outcome.result)
+            count.rows += len(chunk.row)
+            count.fallbacks += int(outcome.result.fallback.sum())
+            faults.search(outcome.result.faults)
+            advance(len(chunk.row))
+    faults.summary(data.n_a, sum(c.fallbacks for c in counts))
+    return counts

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from td_loop.loop.config import RunConfig
+from tests.loop.fakes import write_bootstrap
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Path:
+    return write_bootstrap(tmp_path / "bootstrap.npz")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The run directory that `config` leads to."""
+    return tmp_path / "runs" / "td_loop_t"
+
+
+@pytest.fixture
+def config(tmp_path: Path, bootstrap: Path) -> Callable[..., RunConfig]:
+    """A small run's config; flags by name."""
+
+    def make(**flags: Any) -> RunConfig:
+        small = {"tag": "t", "iters": 2, "n": 20, "k": 0.3, "workers": 2, "seg_uniform_tau": 1.0}
+        return RunConfig.from_flags({**small, "runs_dir": tmp_path / "runs", "bootstrap": bootstrap, **flags})
+
+    return make

@@ -1,0 +1,189 @@
+"""Stages that write valid files in milliseconds: as functions in this process, or as programs.
+
+    python tests/loop/fakes.py prepare --weights ... --out ...
+
+The weights that "fit" writes are a function of V_snap, the cache, the seed and the learning rate, so a run that
+went another way ends with other bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+
+from td_loop.files import load_npz, save_npz, sha256, write_json
+from tests.checks.caches import make_cache
+
+Flags = dict[str, str]
+Behaviour = Callable[[Flags], int]
+
+FEATURES = 3
+VAL = (0.70, 0.65, 0.60)
+
+
+def write_bootstrap(path: Path) -> Path:
+    knots = np.tile(np.arange(5.0), (FEATURES, 1))
+    save_npz(path, {"knots": knots, "coef": np.zeros((2, FEATURES, 5))}, {"format_version": 2})
+    return path
+
+
+def parse(argv: Sequence[str]) -> tuple[str, Flags]:
+    """(stage, flags) of a command line."""
+    at = next(i for i, word in enumerate(argv) if word in ("prepare", "fit"))
+    words = argv[at + 1 :]
+    return argv[at], dict(zip(words[::2], words[1::2], strict=True))
+
+
+# --- prepare -----------------------------------------------------------------------------------------------
+
+
+def cache_of(flags: Flags) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays and meta of a valid branch_data file; the targets move with V_snap."""
+    n, k = int(flags["--n"]), float(flags["--k"])
+    n_a = round(n * k)
+    arrays = make_cache(int(flags["--seed"]) + int(flags["--iter-index"]), n - n_a, n_a, features=FEATURES)
+    digest = sha256(Path(flags["--weights"]))
+    common = make_cache(int(digest[:8], 16), n - n_a, 0, features=FEATURES)
+    half = (n - n_a) // 2  # rows that every iteration draws, under targets of its own V_snap
+    for name in (key for key in common if key.startswith("branch_r_") or key.endswith("rows_r")):
+        arrays[name] = np.concatenate([common[name][:half], arrays[name][half:]])
+    arrays["branch_r_frame_id"][:half] = np.arange(half) << 11
+    arrays["branch_r_focal_seat"][:half] = 0
+    arrays["alive_at_s_for_rows_r"][:half, 0] = True
+    meta = {"kind": "branch_data", "format_version": 1, "v_snap_sha256": digest}
+    return arrays, meta
+
+
+def prepare(flags: Flags, **replaced: Any) -> int:
+    """Write a valid cache, with `replaced` arrays."""
+    arrays, meta = cache_of(flags)
+    save_npz(Path(flags["--out"]), arrays | replaced, meta)
+    return 0
+
+
+def prepare_with(change: Callable[[dict[str, Any]], None]) -> Behaviour:
+    """A prepare whose arrays `change` has changed in place."""
+
+    def behave(flags: Flags) -> int:
+        arrays, meta = cache_of(flags)
+        change(arrays)
+        save_npz(Path(flags["--out"]), arrays, meta)
+        return 0
+
+    return behave
+
+
+# --- fit ---------------------------------------------------------------------------------------------------
+
+
+def fit(
+    flags: Flags,
+    *,
+    val: Sequence[Any] = VAL,
+    training: dict[str, Any] | None = None,
+    coef: Any = None,
+    exit_code: int = 0,
+) -> int:
+    """Write valid weights and a report with these validation losses, `training` merged into it."""
+    write_report(flags, val=val, **(training or {}))
+    arrays, meta = load_npz(Path(flags["--resume"]))
+    seen = [sha256(Path(flags[f])) for f in ("--resume", "--td-cache")] + [flags["--seed"], flags["--lr"]]
+    digest = hashlib.sha256("".join(seen).encode()).digest()
+    arrays["coef"] = np.full_like(arrays["coef"], int.from_bytes(digest[:4]) / 2**32) if coef is None else coef
+    save_npz(Path(flags["--output"]), arrays, meta)
+    return exit_code
+
+
+def write_report(flags: Flags, *, val: Sequence[Any] = VAL, **training: Any) -> None:
+    report = {
+        "history": {
+            "train_mc_nll": list(val),
+            "val_mc_nll": list(val),
+            "sample_td_r_nll": list(val),
+            "sample_td_a_nll": [None] * len(val),
+        },
+        "val_mc_nll_baseline": 0.7,
+        "final_val_mc_nll": val[-1] if val else None,
+        "aborted": None,
+        "knot_coverage_stats": {
+            "c_prod": {"frac_above_top_knot": 0.01, "frac_below_first_interior_knot": 0.1},
+        },
+    }
+    write_json(Path(flags["--output"]).with_suffix(".training.json"), report | training)
+
+
+def reverts(flags: Flags) -> int:
+    """A fit that ends worse than it began."""
+    return fit(flags, val=(0.6, 0.9))
+
+
+def fit_to(*val: Any, **more: Any) -> Behaviour:
+    """A fit with these validation losses."""
+    return lambda flags: fit(flags, val=val, **more)
+
+
+# --- the runner --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Stages:
+    """A `StageRunner` that starts no process.
+
+    Attributes:
+        script: what the n-th call of a stage does, by (stage, n); anything else does what it should.
+        calls: (stage, flags) of every call so far.
+    """
+
+    script: dict[tuple[str, int], Behaviour] = field(default_factory=dict)
+    calls: list[tuple[str, Flags]] = field(default_factory=list)
+
+    def __call__(self, argv: Sequence[str], log: Path, signals: Any) -> int:
+        stage, flags = parse(argv)
+        number = sum(1 for s, _ in self.calls if s == stage)
+        self.calls.append((stage, flags))
+        signals.check()
+        code = self.script.get((stage, number), prepare if stage == "prepare" else fit)(flags)
+        signals.check()
+        return code
+
+    def flags(self, stage: str, number: int) -> Flags:
+        return [f for s, f in self.calls if s == stage][number]
+
+
+# --- as programs -------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str]) -> int:
+    """`$FAKE_MISBEHAVE` is "STAGE:HOW"; HOW is an exit code, "hang" or "hang-with-worker"."""
+    stage, flags = parse(argv)
+    misbehaving, _, how = os.environ.get("FAKE_MISBEHAVE", "").partition(":")
+    if stage != misbehaving:
+        return prepare(flags) if stage == "prepare" else fit(flags)
+    if how.startswith("hang"):
+        if how == "hang-with-worker":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            worker = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"])
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            Path(os.environ["FAKE_PIDS"]).write_text(f"{os.getpid()} {worker.pid}")
+        else:
+            Path(os.environ["FAKE_PIDS"]).write_text(f"{os.getpid()}")
+        time.sleep(600)
+    sys.stderr.write(f"{stage} goes wrong\n")
+    return int(how)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes, row_bytes
+from tests.checks.caches import make_cache
+
+WORK = Work(
+    n=80000, k=0.3, budget_s=0.2, budget_evals=None, workers=24, epochs=10, batches_per_epoch=64, batch_size=128
+)
+seconds = st.floats(1.0, 1e5)
+
+
+def test_search_time_is_the_seed_documents_formula() -> None:
+    assert WORK.search_s == pytest.approx(24000 * 0.2 / 24)
+    assert CostModel().predict(WORK).prepare_s > WORK.search_s
+
+
+def test_an_evaluation_budget_takes_the_place_of_seconds() -> None:
+    few, many = (replace(WORK, budget_evals=evals).search_s for evals in (100, 200))
+    assert many == pytest.approx(2 * few)
+    assert few != WORK.search_s
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1), st.integers(1, 64))
+def test_no_forecast_is_negative_and_more_rows_cost_more(n: int, k: float, workers: int) -> None:
+    work = replace(WORK, n=n, k=k, workers=workers)
+    cost, double = CostModel().predict(work), CostModel().predict(replace(work, n=2 * n))
+    assert 0 < cost.prepare_s < double.prepare_s
+    assert cost.total_s == cost.prepare_s + cost.fit_s
+
+
+def test_without_measurements_the_constants_stand() -> None:
+    assert calibrated([]) == CostModel()
+
+
+@given(seconds, seconds)
+def test_after_one_iteration_the_forecast_of_its_settings_is_what_it_took(prepare_s: float, fit_s: float) -> None:
+    cost = calibrated([(WORK, Cost(prepare_s, fit_s))]).predict(WORK)
+    assert cost.prepare_s == pytest.approx(prepare_s)
+    assert cost.fit_s == pytest.approx(fit_s)
+
+
+def test_one_slow_iteration_does_not_set_the_forecast() -> None:
+    usual, slow = (WORK, Cost(100.0, 10.0)), (WORK, Cost(900.0, 90.0))
+    assert calibrated([slow, usual, usual]).predict(WORK).total_s == pytest.approx(110.0)
+
+
+def test_only_recent_iterations_count() -> None:
+    old, new = (WORK, Cost(900.0, 90.0)), (WORK, Cost(100.0, 10.0))
+    assert calibrated([old] * 5 + [new] * 3).predict(WORK).total_s == pytest.approx(110.0)
+
+
+def test_row_bytes_are_those_of_the_file() -> None:
+    cache = make_cache(0, 0, 10, features=7)
+    assert row_bytes(7) * 10 == sum(a.nbytes for name, a in cache.items() if "_a" in name and "rows_r" not in name)
+    assert disk_bytes(WORK, 7) >= 2 * WORK.n * row_bytes(7)

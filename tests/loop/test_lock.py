@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from td_loop.errors import RunInUse, StorageError
+from td_loop.loop.lock import run_lock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from td_loop.loop.lock import run_lock
+with run_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_holder_is_told_who_holds_it_and_since_when(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    who = rf"process {os.getpid()} on \S+ since \d{{4}}-\d\d-\d\d.*another --tag"
+    with run_lock(path), pytest.raises(RunInUse, match=who) as e, run_lock(path):
+        pass
+    assert e.value.exit_code == 5
+
+
+def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
+    for _ in range(2):
+        with run_lock(tmp_path / ".lock"):
+            pass
+
+
+def test_a_lock_file_alone_blocks_nobody(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    path.touch()
+    with run_lock(path):
+        pass
+
+
+def test_a_killed_holder_leaves_the_lock_free(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RunInUse, match=f"process {holder.pid} "), run_lock(path):
+            pass
+        holder.kill()
+        holder.wait()
+        with run_lock(path):
+            pass
+
+
+def test_a_child_that_outlives_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with run_lock(path):
+        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"])
+    try:
+        with run_lock(path):
+            pass
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_folder_that_is_not_there_is_an_error_and_no_lock(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), run_lock(tmp_path / "nowhere" / ".lock"):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_a_storage_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(StorageError), run_lock(tmp_path / ".lock"):
+            pass
+    finally:
+        tmp_path.chmod(0o700)
