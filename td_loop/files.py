@@ -28,6 +28,7 @@ Array = npt.NDArray[Any]
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+_STORAGE_ERRNOS |= {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}  # a place where nothing can be put
 
 
 @contextlib.contextmanager
@@ -60,7 +61,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
         StorageError: the disk is full, read-only or failing.
     """
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_dir(path.parent)
         fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         temporary = Path(name)
         try:
@@ -112,6 +113,19 @@ def _umask() -> int:
     return mask
 
 
+def make_dir(path: Path) -> None:
+    """Make a folder and its parents, if they are not there.
+
+    Raises:
+        StorageError: it cannot be made, or a file is in its way.
+    """
+    with storage_errors(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as e:  # what mkdir says of a file
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from e
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`, atomically."""
     with atomic_file(path) as f:
@@ -149,20 +163,15 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def make_dir(path: Path) -> None:
-    """Make a folder and its parents, if they are not there."""
-    with storage_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-
-
 def fsync_file(path: Path) -> None:
     """Make a file durable that another program wrote."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fsync_dir(path.parent)
+    with storage_errors(path):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        fsync_dir(path.parent)
 
 
 def sha256(path: Path) -> str:

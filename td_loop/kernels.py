@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import config
+from numba.core import config, event
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,3 +62,14 @@ def kernel(f: F) -> F:
 def inlined(f: F) -> F:
     """Like `kernel`, for small helpers: LLVM is told to inline them into their callers."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(f))
+
+
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """A list that holds, after the block, the names of kernels compiled in it (and not loaded from the cache)."""
+    names: list[str] = []
+    with event.install_recorder("numba:compile") as recorder:
+        try:
+            yield names
+        finally:
+            names += [str(e.data["dispatcher"].py_func.__qualname__) for _, e in recorder.buffer if e.is_start]

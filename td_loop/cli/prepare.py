@@ -132,10 +132,9 @@ def _mc_line(path: Path, rows: int, *, written: bool) -> str:
 
 def _cache(named: Path | None) -> Path:
     """The cache folder, made if need be."""
-    from td_loop.files import storage_errors
+    from td_loop.files import make_dir
     from td_loop.kernels import cache_dir
 
     folder = named or cache_dir()
-    with storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_dir(folder)
     return folder

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from td_loop.errors import DataError
+from td_loop.errors import DataError, UsageError
 
 _SOURCES = "Episode files, folders, globs or zips of .json or .json.gz."
 _SOURCES_OR_STORE = "A store, or episode files, folders, globs or zips of .json or .json.gz."
@@ -44,13 +44,16 @@ def import_command(
     from td_loop.games.orbit_wars.replays.importer import import_games
     from td_loop.games.orbit_wars.replays.sources import find_sources
 
-    report = import_games(
-        find_sources(sources),
-        out,
-        append=append,
-        verify=verify,
-        say=lambda reason: typer.echo(f"skipped {reason}", err=True),
-    )
+    try:
+        report = import_games(
+            find_sources(sources),
+            out,
+            append=append,
+            verify=verify,
+            say=lambda reason: typer.echo(f"skipped {reason}", err=True),
+        )
+    except FileExistsError as e:
+        raise UsageError(f"--out {out} exists already; add to it with --append, or name another folder") from e
     _list("the same game as another, not added again", [f"{n} = {other}" for n, other in report.duplicates])
     _list("no outcome to learn from", [f"{name}: {why}" for name, why in report.no_outcome])
     _list("not reproduced by our engine (frames kept)", [f"{name}: {why}" for name, why in report.inexact])

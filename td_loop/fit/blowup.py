@@ -16,7 +16,7 @@ from td_loop.value.model import SplineValue
 
 SCREEN_EVERY = 16
 """Optimizer steps between two looks at the sample."""
-SCREEN_ROWS = 1024
+SCREEN_ROWS = 512
 """Validation rows in the sample."""
 
 

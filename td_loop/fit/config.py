@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from td_loop.errors import UsageError
@@ -44,9 +43,9 @@ class FitConfig:
     """Seed of the batch order, >= 0."""
     n_knots: int = 16
     """Knots a feature, where they are derived, 3..32."""
-    smoothness: float = 3e-4
+    smoothness: float = 3e-3
     """Weight of the squared second differences along each curve, >= 0."""
-    l2: float = 3e-5
+    l2: float = 3e-4
     """Weight of the squared coefficients, >= 0."""
 
     def __post_init__(self) -> None:
@@ -89,7 +88,3 @@ class FitConfig:
 def _require(ok: bool, flag: str, value: float, what: str) -> None:
     if not ok or not math.isfinite(value):
         raise UsageError(f"{flag} is {value:g}, must be {what}")
-
-
-Report = Callable[[str], None]
-"""Where a fit says things that a person should read."""

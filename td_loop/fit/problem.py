@@ -22,7 +22,7 @@ from td_loop.value.io import load_weights
 from td_loop.value.knots import coverage_stats, derive_knots
 from td_loop.value.model import FORMAT_VERSION, SEGMENT_PLAYERS, SplineValue
 
-SAMPLE_ROWS = 4096
+SAMPLE_ROWS = 2048
 """Training losses are reported on at most so many rows each: a fixed random sample, the same in every epoch."""
 
 

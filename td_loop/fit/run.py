@@ -74,17 +74,7 @@ def train(
     for epoch in range(config.epochs):
         epoch_began = time.perf_counter()
         n_steps = config.batches_per_epoch + (config.warmup_steps if epoch == 0 else 0)
-        rates, norms = [], []
-        for i in range(1, n_steps + 1):
-            lr, norm = trainer.step()
-            rates.append(lr)
-            norms.append(norm)
-            if i % SCREEN_EVERY == 0 or i == n_steps:
-                advance((i - 1) % SCREEN_EVERY + 1)
-            if i % SCREEN_EVERY == 0 and i < n_steps:
-                aborted = guard.screen(trainer.value(), epoch, trainer.steps_done)
-                if aborted is not None:
-                    break
+        rates, norms, aborted = _steps(trainer, guard, epoch, n_steps, advance)
         v = trainer.value()
         val = guard.val_mc_nll(v) if aborted is None else aborted.val_mc_nll
         aborted = aborted or guard.check(val, epoch, trainer.steps_done)
@@ -96,11 +86,11 @@ def train(
             **{name: mean_nll(v, rows) for name, rows in problem.samples.items()},
             seconds=time.perf_counter() - epoch_began,
         )
-        if aborted is not None or kept_epoch is None or not problem.keep_best or val < final:
-            kept, kept_epoch, final = v, epoch, val
         if aborted is not None:
-            kept_epoch = None
+            kept, kept_epoch, final = v, None, val
             break
+        if kept_epoch is None or not problem.keep_best or val < final:
+            kept, kept_epoch, final = v, epoch, val
     if problem.keep_best:
         kept = fill_missing_segments(kept, problem.rows)
         final = guard.val_mc_nll(kept) if aborted is None else final
@@ -115,6 +105,25 @@ def train(
         seconds=time.perf_counter() - began,
     )
     return kept, summary
+
+
+def _steps(
+    trainer: Trainer, guard: BlowupGuard, epoch: int, n_steps: int, advance: Advance
+) -> tuple[list[float], list[float], Aborted | None]:
+    """`n_steps` steps, or fewer when the screen finds a blow-up. Learning rates and gradient norms, one a step."""
+    rates, norms = [], []
+    for i in range(1, n_steps + 1):
+        lr, norm = trainer.step()
+        rates.append(lr)
+        norms.append(norm)
+        if i == n_steps:  # all validation rows are looked at now, by the caller
+            advance((i - 1) % SCREEN_EVERY + 1)
+        elif i % SCREEN_EVERY == 0:
+            advance(SCREEN_EVERY)
+            aborted = guard.screen(trainer.value(), epoch, trainer.steps_done)
+            if aborted is not None:
+                return rates, norms, aborted
+    return rates, norms, None
 
 
 def _hashes(problem: Problem) -> dict[str, str]:

@@ -7,6 +7,7 @@ a gather, a softmax and their gradients. N rows, B rows a batch, 4 seats, F feat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,11 +61,10 @@ class Trainer:
         self._lambda_mc = config.lambda_mc if rows.td_target is not None else 1.0
         self._order = batch_order(stream(config.seed, Stream.FIT), len(rows.n_players), config.batch_size)
         self._penalty = _penalty_matrix(config, start.knots.shape[1])
-        interval, fraction = _positions(start, rows.features)
         segment = (rows.n_players > SEGMENT_PLAYERS[0]).astype(np.int64)
+        position, fraction = _positions(start, rows.features, segment)
         has_rows = np.isin(np.arange(len(SEGMENT_PLAYERS)), segment)
-        self._interval, self._fraction = torch.from_numpy(interval), torch.from_numpy(fraction)
-        self._segment = torch.from_numpy(segment)
+        self._position, self._fraction = torch.from_numpy(position), torch.from_numpy(fraction)
         self._has_rows = torch.from_numpy(has_rows.astype(np.float64))[:, None, None]
         self._alive = torch.from_numpy(np.ascontiguousarray(rows.alive))
         self._mc_target = torch.from_numpy(np.ascontiguousarray(rows.mc_target))
@@ -93,7 +93,7 @@ class Trainer:
 
     def _loss(self, rows: Tensor) -> Tensor:
         alive = self._alive[rows]
-        scores = self._module.scores_at(self._interval[rows], self._fraction[rows], self._segment[rows])
+        scores = self._module.scores_at(self._position[rows], self._fraction[rows])
         log_v = log_softmax_alive(scores, alive).masked_fill(~alive, 0.0)  # 0 * -inf would be NaN
         # Both losses are linear in log V, so their targets are mixed first.
         with_outcome = self._has_mc[rows].sum().clamp(min=1)
@@ -110,12 +110,20 @@ class Trainer:
         return SplineValue(knots=start.knots, coef=coef, feature_names=start.feature_names, meta=start.meta)
 
 
-def _positions(v: SplineValue, features: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Knot interval and fraction of every feature: f32[N, 4, F] -> i8[N, 4, F], f32[N, 4, F]. 5 bytes a number."""
-    flat = np.ascontiguousarray(features).reshape(-1, features.shape[2])
+def _positions(
+    v: SplineValue, features: Floats, segment: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.signedinteger[Any]], Floats]:
+    """Flat position in `coef` of the left knot, and fraction, of every feature: two [N, 4, F] of f32[N, 4, F].
+
+    Positions are int16 where they fit (2 segments of 32 knots: up to 511 features), because there are many.
+    """
+    n_features, n_knots = v.knots.shape
+    flat = np.ascontiguousarray(features).reshape(-1, n_features)
     interval, fraction = np.empty(flat.shape, np.int8), np.empty(flat.shape, np.float32)
     batch_positions(flat, v.knots, interval, fraction)
-    return interval.reshape(features.shape), fraction.reshape(features.shape)
+    small = np.int16 if v.coef.size < 2**15 else np.int32
+    curve = ((segment[:, None] * n_features + np.arange(n_features)) * n_knots).astype(small)  # [N, F]
+    return interval.reshape(features.shape) + curve[:, None], fraction.reshape(features.shape)
 
 
 def _penalty_matrix(config: FitConfig, n_knots: int) -> Tensor:

@@ -39,15 +39,15 @@ class Console:
 
 
 def duration(seconds: float) -> str:
-    """ "45 s", "12 min 05 s", "3 h 07 min", "2 d 04 h"."""
+    """For people: 45s, 12m05s, 3h07m, 2d04h."""
     s = max(0, round(seconds))
     if s < 60:
-        return f"{s} s"
+        return f"{s}s"
     if s < 3600:
-        return f"{s // 60} min {s % 60:02d} s"
+        return f"{s // 60}m{s % 60:02d}s"
     if s < 86400:
-        return f"{s // 3600} h {s // 60 % 60:02d} min"
-    return f"{s // 86400} d {s // 3600 % 24:02d} h"
+        return f"{s // 3600}h{s // 60 % 60:02d}m"
+    return f"{s // 86400}d{s // 3600 % 24:02d}h"
 
 
 def size(n: float) -> str:
@@ -85,12 +85,12 @@ def iteration_line(record: IterRecord, *, eta_s: float | None) -> str:
     """One line of at most 80 columns about an attempt that ended."""
     name = f"{record.i}" + (f"r{record.attempt}" if record.attempt else "")
     prepare, fit = record.prepare or {}, record.fit or {}
-    loss = _number(fit.get("final_val_mc_nll"), "{:.4f}")
+    loss = _number(fit.get("final_val_mc_nll"), "{:#.4g}")
     fallback = _number(prepare.get("engine_fallback_rate"), "{:.1%}")
     kl = _number(record.check_number("S3.7", "kl"), "{:.2g}")
     took = duration(sum(stage.get("wall_s", 0.0) for stage in (prepare, fit)))
-    line = f"iter {name:<3} {record.status:<12} val {loss:<7} fallback {fallback:<6} KL {kl:<7} {took}"
-    return line if eta_s is None else f"{line}, {duration(eta_s)} left"
+    line = f"iter {name:<3} {record.status:<12} val {loss:<6} fallback {fallback:<5} KL {kl:<7} {took:>6}"
+    return line if eta_s is None else f"{line}  ETA {duration(eta_s)}"
 
 
 def _number(value: object, style: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from td_loop.loop.config import RunConfig
+
 PREPARE_START_S = 6.0
 """Start the stage and its workers, load kernels, open the replays."""
 PREPARE_ROW_S = 2e-4
@@ -48,6 +50,12 @@ class Work:
         """n_a * budget_s / workers: seconds that the searches take at best."""
         seconds = self.budget_s if self.budget_evals is None else self.budget_evals / EVALS_PER_S
         return self.n_a * seconds / self.workers
+
+
+def work_of(config: RunConfig) -> Work:
+    """What an iteration of this run is asked to do."""
+    p, f = config.prepare, config.fit
+    return Work(p.n, p.k, p.budget_s, p.budget_evals, p.workers, f.epochs, f.batches_per_epoch, f.batch_size)
 
 
 @dataclass(frozen=True)

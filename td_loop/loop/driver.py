@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,7 +15,7 @@ from td_loop.loop import rundir
 from td_loop.loop.attempt import Attempt
 from td_loop.loop.config import RunConfig
 from td_loop.loop.console import Console
-from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes
+from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes, work_of
 from td_loop.loop.layout import LOCK, MANIFEST, iter_dir, run_dir
 from td_loop.loop.lock import run_lock
 from td_loop.loop.manifest import IterRecord, Manifest, Status, write_manifest
@@ -42,7 +43,7 @@ def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Seque
         RunInUse: another driver is at work in the run directory.
         UsageError, DataError, StorageError: see their messages; what existed is intact.
     """
-    run = run_dir(config.runs_dir, config.tag).absolute()
+    run = run_dir(config.runs_dir, config.tag)
     for stage in ("prepare", "fit"):
         program = config.stage_command(stage)[0]
         if shutil.which(program) is None:
@@ -108,8 +109,12 @@ class _Driver:
         return manifest
 
     def _run_stage(self, stage: str, argv: Sequence[str], log: Path) -> int:
-        self.console.progress(f"  {stage}: {log.parent.name} ...")
-        return self.runner(argv, log, self.signals)
+        where = f"{stage} {log.parent.name}"
+        self.console.progress(f"{where} ...")
+        start = time.monotonic()
+        code = self.runner(argv, log, self.signals)
+        self.console.progress(f"{where} took {text.duration(time.monotonic() - start)}")
+        return code
 
     def _report(self, manifest: Manifest, record: IterRecord) -> None:
         left = self.config.iters - len(manifest.iters)
@@ -129,10 +134,10 @@ class _Driver:
     # --- forecasts ---------------------------------------------------------------------------------------------
 
     def _predict(self, manifest: Manifest, config: RunConfig) -> Cost:
-        return _model(manifest).predict(_work(config))
+        return _model(manifest).predict(work_of(config))
 
     def _announce(self, manifest: Manifest) -> None:
-        work = _work(self.config)
+        work = work_of(self.config)
         needed = disk_bytes(work, n_features(self.run / manifest.latest_good))
         free = rundir.disk_free(self.run)
         self.console.out(
@@ -158,17 +163,18 @@ class _Driver:
         return lines
 
 
-def _work(config: RunConfig) -> Work:
-    p, f = config.prepare, config.fit
-    return Work(p.n, p.k, p.budget_s, p.budget_evals, p.workers, f.epochs, f.batches_per_epoch, f.batch_size)
+def measured_cost(record: IterRecord) -> Cost:
+    """What a promoted iteration took."""
+    assert record.prepare is not None
+    assert record.fit is not None
+    return Cost(record.prepare["wall_s"], record.fit["wall_s"])
 
 
 def _model(manifest: Manifest) -> CostModel:
     """The cost model, corrected by this run's promoted iterations."""
     measured = []
     for r in manifest.iters:
-        if r.prepare and r.fit and r.stage3_validation and r.stage4_validation:
+        if r.status is Status.PROMOTED and r.stage3_validation and r.stage4_validation:
             settings = r.stage3_validation["config"] | r.stage4_validation["config"]
-            work = Work(**{f.name: settings[f.name] for f in fields(Work)})
-            measured.append((work, Cost(r.prepare["wall_s"], r.fit["wall_s"])))
+            measured.append((Work(**{f.name: settings[f.name] for f in fields(Work)}), measured_cost(r)))
     return calibrated(measured)

@@ -25,8 +25,8 @@ def prepare_argv(config: RunConfig, i: int, v_snap: Path, paths: AttemptPaths, m
         "--partial-input-p": c.partial_input_p,
         "--mc-target-p": c.mc_target_p,
         "--game": config.game,
-        "--replays": config.replays and config.replays.absolute(),
-        "--cache-dir": config.cache_dir and config.cache_dir.absolute(),
+        "--replays": config.replays,
+        "--cache-dir": config.cache_dir,
     }
     return config.stage_command("prepare") + _words(flags)
 
@@ -55,4 +55,9 @@ def fit_argv(config: RunConfig, i: int, v_snap: Path, paths: AttemptPaths, mc_ro
 
 
 def _words(flags: dict[str, object]) -> list[str]:
-    return [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
+    """Paths are made absolute: a user's program may start in another folder."""
+    words = []
+    for flag, value in flags.items():
+        if value is not None:
+            words += [flag, str(value.absolute() if isinstance(value, Path) else value)]
+    return words

@@ -16,6 +16,9 @@ from td_loop.prepare.rows import Rows, frame_ids
 
 FORMAT_VERSION = 1
 
+_ROW_BYTES = 64
+"""Of a row besides its results: where it is from, its frame id, and the index arrays that go with them."""
+
 
 class BranchData:
     """Both branches, filled chunk by chunk. All memory is taken at the start: too little must show at once.
@@ -29,6 +32,12 @@ class BranchData:
         self.n_r = len(rows.agent) - self.n_a
         self.place = np.where(rows.agent, np.cumsum(rows.agent), np.cumsum(~rows.agent)) - 1
         self.branches = {"r": Computed.empty(self.n_r, n_features), "a": Computed.empty(self.n_a, n_features)}
+
+    @staticmethod
+    def bytes_needed(n: int, n_features: int) -> int:
+        """Memory that `n` rows take."""
+        one: int = sum(getattr(Computed.empty(1, n_features), name).nbytes for name in Computed.ARRAYS)
+        return n * (one + _ROW_BYTES)
 
     def fill(self, row: npt.NDArray[np.int64], computed: Computed) -> None:
         """Put the results of `row` (all of one branch) where they belong."""

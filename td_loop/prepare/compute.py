@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from td_loop.games import get_game
 from td_loop.games.base import MAX_SEATS, BoolArray, Budget, FloatArray, Game, ReplaySet
+from td_loop.kernels import compilations
 from td_loop.prepare.rows import Rows
 from td_loop.rng import Stream, stream
 from td_loop.value.evaluate import evaluate
@@ -51,6 +52,7 @@ class Computed:
     mc_target: npt.NDArray[np.float32]  # [B, 4], 0 where has_mc is False
     fallback: BoolArray  # [B] the search gave no decision; the replay's action stands in
     faults: dict[str, Fault] = field(default_factory=dict)  # by kind of exception and line that raised it
+    compiled: list[str] = field(default_factory=list)  # kernels that the cache on disk lacked
 
     @staticmethod
     def empty(b: int, n_features: int) -> Computed:
@@ -121,6 +123,12 @@ class RowComputer:
         Raises:
             ValueError: the game's features are not finite, or the focal seat is out; the message names the frame.
         """
+        with compilations() as compiled:
+            out = self._compute(chunk)
+        out.compiled = compiled
+        return out
+
+    def _compute(self, chunk: Chunk) -> Computed:
         recipe, game = self.recipe, self.game
         b = len(chunk.row)
         out = Computed.empty(b, len(game.feature_names))
@@ -159,7 +167,7 @@ class RowComputer:
                 mass[i], known[i] = outcome, True
 
             if info.outcome is not None and mc_draw < recipe.mc_target_p:
-                out.has_mc[i], out.mc_target[i] = True, on_alive(info.outcome[None], out.alive[i, None])[0]
+                out.has_mc[i], out.mc_target[i] = True, info.outcome
 
         self._check_finite(chunk, out.features)
         self._check_finite(chunk, features_next)
@@ -169,6 +177,7 @@ class RowComputer:
                 recipe.value, features_next[open_], out.n_players[open_], (alive_next & out.alive)[open_]
             )
         out.target[:] = on_alive(mass, out.alive)
+        out.mc_target[out.has_mc] = on_alive(out.mc_target[out.has_mc], out.alive[out.has_mc])
         return out
 
     def _decide(

@@ -21,8 +21,6 @@ FORMAT_VERSION = 1
 STRIDE = 4
 """Every 4th turn: neighbouring frames of a game say nearly the same about its outcome."""
 
-_ZIP_MAGIC = b"PK"
-
 
 @dataclass(frozen=True)
 class McReport:
@@ -72,12 +70,17 @@ def _read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] | No
     try:
         arrays, meta = load_npz(path, CacheError)
     except CacheError:
-        if path.is_file() and path.open("rb").read(2) == _ZIP_MAGIC:
+        if path.is_file() and _is_zip(path):
             return None
         raise
     if meta.get("kind") != "mc_rows":
         raise CacheError(f"{path}: exists and is not an mc_rows file; choose another --mc-rows, or remove it")
     return arrays, meta
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as f:
+        return f.read(2) == b"PK"
 
 
 def gather(

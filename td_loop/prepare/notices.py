@@ -46,6 +46,13 @@ class FaultLog:
                 say(f"a search raised; the replay's action stands in (shown once):\n{fault.text}")
             self._searches[kind] = self._searches.get(kind, 0) + fault.count
 
+    def compiled(self, names: list[str]) -> None:
+        """Kernels that a worker had to compile: every worker does so again, within the time of its rows."""
+        new = sorted(set(names) - self._shown)
+        if new:
+            self._shown.update(new)
+            say(f"warning: workers compile kernels that the game's compile() left out: {', '.join(new)}")
+
     def lost(self, chunk: Chunk, why: str, *, gave_up: bool) -> None:
         """A chunk that was lost and is tried again."""
         kind = why.rstrip().rpartition("\n")[2]

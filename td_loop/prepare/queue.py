@@ -31,6 +31,8 @@ class ChunkQueue:
     def __init__(self, rows: Rows, budget: Budget, workers: int, policy: WorkerPolicy) -> None:
         self._rows, self._budget, self._workers, self._policy = rows, budget, workers, policy
         self._agent, self._replay = np.flatnonzero(rows.agent), np.flatnonzero(~rows.agent)
+        # Neighbours go together: what a game computes once a board (and the disk once a page) is then at hand.
+        self._replay = self._replay[np.lexsort((rows.turn[self._replay], rows.game[self._replay]))]
         self._again: deque[Chunk] = deque()
         self._most_agent = max(1, min(AGENT_CHUNK, self._rows_of_budget()))
         self._searched = self._lost = 0

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from td_loop.errors import WeightsError
+from td_loop.errors import UsageError, WeightsError
 from td_loop.files import sha256
 from td_loop.games import get_game
 from td_loop.games.base import MAX_SEATS, Game, ReplaySet
+from td_loop.machine import available_memory
 from td_loop.prepare.branch_data import BranchData
 from td_loop.prepare.compute import Chunk, Computed, Recipe
 from td_loop.prepare.config import PrepareConfig
@@ -73,6 +74,7 @@ def prepare(config: PrepareConfig) -> PrepareReport:
     warn_about(replays)
     mc = ensure_mc_rows(config.mc_rows, game, replays, value.gamma) if config.mc_rows else None
     spans = training_spans(game, replays, validation_games(replays.games, replays.content_hash))
+    check_memory(config.n, len(game.feature_names))
     data = BranchData(sample_rows(spans, config.n, config.k, config.stage_seed), len(game.feature_names))
     compile_kernels(game, value)
     counts = compute(config, game, value, replays, data)
@@ -105,6 +107,19 @@ def gather_only(path: Path, *, game_name: str, replays: Path | None, cache: Path
     warn_about(replay_set)
     game.compile()
     return ensure_mc_rows(path, game, replay_set, gamma)
+
+
+def check_memory(n: int, n_features: int) -> None:
+    """Refuse an `n` that cannot fit before hours are spent on it.
+
+    Raises:
+        UsageError: the rows need more memory than is free.
+    """
+    need, free = BranchData.bytes_needed(n, n_features), available_memory()
+    if free is not None and need > free:
+        raise UsageError(
+            f"--n {n}: needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB is free; give a smaller --n"
+        )
 
 
 def compile_kernels(game: Game[Any, Any], value: SplineValue) -> None:
@@ -151,6 +166,7 @@ def compute(
             count.rows += len(chunk.row)
             count.fallbacks += int(outcome.result.fallback.sum())
             faults.search(outcome.result.faults)
+            faults.compiled(outcome.result.compiled)
             advance(len(chunk.row))
     faults.summary(data.n_a, sum(c.fallbacks for c in counts))
     return counts

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from td_loop.value.model import SplineValue
+from td_loop.value.model import SEGMENT_PLAYERS, SplineValue
 
 
 class SplineModule(nn.Module):
@@ -37,29 +37,31 @@ class SplineModule(nn.Module):
         fraction = ((columns - low) / width).clamp(0.0, 1.0)
         return interval.T.reshape(x.shape), fraction.T.reshape(x.shape)
 
-    def scores_at(self, interval: Tensor, fraction: Tensor, segment: Tensor) -> Tensor:
-        """Scores from positions that `locate` (or the numba kernel) has found once for all steps.
+    def flat_position(self, interval: Tensor, segment: Tensor) -> Tensor:
+        """Where each feature's left knot stands in `coef` laid flat: i64[B, 4, F], i64[B] -> i64[B, 4, F]."""
+        n_features, n_knots = self.knots.shape
+        curve = segment[:, None, None] * n_features + torch.arange(n_features)  # [B, 1, F]
+        return curve * n_knots + interval
+
+    def scores_at(self, position: Tensor, fraction: Tensor) -> Tensor:
+        """Scores from positions that were found once for all steps.
 
         Args:
-            interval: [B, 4, F], 0..K-2, an integer type.
+            position: [B, 4, F], `flat_position`, an integer type.
             fraction: [B, 4, F], 0..1.
-            segment: i64[B], row of `coef`.
 
         Returns:
             f64[B, 4].
         """
-        n_features, n_knots = self.knots.shape
-        offset = segment[:, None, None] * n_features + torch.arange(n_features)  # [B, 1, F]
-        at = (offset * n_knots + interval).reshape(-1)
-        flat = self.coef.reshape(-1)
-        t = fraction.reshape(-1)
-        values = flat.index_select(0, at) * (1.0 - t) + flat.index_select(0, at + 1) * t
-        return values.reshape(interval.shape).sum(-1)
+        flat, at = self.coef.reshape(-1), position.reshape(-1).int()
+        left, right = flat.index_select(0, at), flat.index_select(0, at + 1)
+        return torch.lerp(left, right, fraction.reshape(-1).to(flat.dtype)).reshape(position.shape).sum(-1)
 
     def forward(self, features: Tensor, n_players: Tensor, alive: Tensor) -> Tensor:
         """log V: [B, 4, F], [B], bool[B, 4] -> f64[B, 4], -inf at seats that are not alive."""
         interval, fraction = self.locate(features)
-        return log_softmax_alive(self.scores_at(interval, fraction, (n_players > 2).long()), alive)
+        position = self.flat_position(interval, (n_players > SEGMENT_PLAYERS[0]).long())
+        return log_softmax_alive(self.scores_at(position, fraction), alive)
 
 
 def log_softmax_alive(scores: Tensor, alive: Tensor) -> Tensor:

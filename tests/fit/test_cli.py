@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,3 +143,26 @@ def test_rebaseline_never_overwrites(folder: Path, capsys: pytest.CaptureFixture
 )
 def test_knots_refuses_what_cannot_be_meant(folder: Path, args: list[str]) -> None:
     assert main(["knots", "V_snap.npz", "--cache", "branch_data.npz", *args]) == 64
+
+
+def test_a_signal_stops_fit_with_its_exit_code_and_leaves_no_file(folder: Path) -> None:
+    before = sorted(p.name for p in folder.iterdir())
+    code = (
+        "import os, signal, sys\n"
+        "from td_loop.cli import main\n"
+        "from td_loop.fit.trainer import Trainer\n"
+        "step = Trainer.step\n"
+        "def interrupted(self):\n"
+        "    if self.steps_done == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return step(self)\n"
+        "Trainer.step = interrupted\n"
+        f"sys.exit(main({[*RESUME, '--output', 'weights.npz', *SHORT]!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=_env(), check=False)
+    assert done.returncode == 143
+    assert sorted(p.name for p in folder.iterdir()) == before
+
+
+def _env() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -132,3 +132,17 @@ def test_what_is_no_npz_of_ours_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "foreign.npz", x=np.arange(3))
     with pytest.raises(DataError, match="meta"):
         files.load_npz(tmp_path / "foreign.npz")
+
+
+def test_a_path_that_cannot_be_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    for path in (
+        tmp_path / "file" / "a",
+        tmp_path / "file" / "b" / "a",
+        tmp_path / "folder",
+        tmp_path / ("a" * 300),
+    ):
+        with pytest.raises(StorageError, match="cannot write"):
+            files.write_bytes(path, b"x")
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]

@@ -1,4 +1,4 @@
-"""Toy games whose search or features fail in one way each. Marks on disk make a fault happen once for all workers."""
+"""Toy games that fail in one way each. Marks on disk make a fault happen once for all workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 
 from td_loop.games.base import Budget, Decision
@@ -56,7 +57,9 @@ def nothing() -> None:
 class Faulty(Toy):
     """The toy game, whose search does `fault()` where `when(state, seat)` says so."""
 
-    def __init__(self, fault: Callable[[], None], when: Callable[[State, int], bool], *, once: bool = False) -> None:
+    def __init__(
+        self, fault: Callable[[], None], when: Callable[[State, int], bool], *, once: bool = False
+    ) -> None:
         self.fault, self.when, self.once = fault, when, once
 
     def make_search(self, value: SplineValue) -> Any:
@@ -76,6 +79,19 @@ class BadFeatures(Toy):
 
     def features(self, state: State, gamma: float) -> Any:
         return super().features(state, gamma) * (np.nan if state.turn == 3 else 1)
+
+
+class Compiles(Toy):
+    """Its features need a kernel that compile() does not know of."""
+
+    def features(self, state: State, gamma: float) -> Any:
+        forgotten(1.0)
+        return super().features(state, gamma)
+
+
+@numba.njit
+def forgotten(x: float) -> float:
+    return x + 1.0
 
 
 class BadStart(Toy):
@@ -100,6 +116,7 @@ RAISES = Faulty(fail, poisoned)
 RAISES_ALWAYS = Faulty(fail, always)
 UNDECIDED = Faulty(nothing, poisoned)
 SLOW = Faulty(hang, always)
+COMPILES = Compiles()
 BAD_FEATURES = BadFeatures()
 BAD_START = BadStart()
 DEAD_START = DeadStart()

@@ -8,7 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # a worker that squares numbers needs no numpy, and a test looks at that
+    from td_loop.value.model import SplineValue
 
 
 def square() -> Callable[[int], int]:
@@ -27,6 +30,29 @@ def report() -> Callable[[str], Any]:
         }
 
     return answer
+
+
+class Values:
+    """How many kernels a worker compiles to evaluate a value function."""
+
+    def __init__(self, value: SplineValue) -> None:
+        self.value = value
+
+    def __call__(self) -> Callable[[int], list[str]]:
+        import numpy as np
+
+        from td_loop.kernels import compilations
+        from td_loop.value.evaluate import evaluate
+
+        def answer(b: int) -> list[str]:
+            f = len(self.value.feature_names)
+            with compilations() as names:
+                evaluate(
+                    self.value, np.zeros((b, 4, f), np.float32), np.full(b, 2, np.int8), np.ones((b, 4), bool)
+                )
+            return names
+
+        return answer
 
 
 def troubled() -> Callable[[int], int]:

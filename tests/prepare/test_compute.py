@@ -82,7 +82,10 @@ def test_the_invariants_hold(
     assert not out.fallback.any()
 
 
-@given(mass=st.lists(st.floats(0, 1), min_size=4, max_size=4), alive=st.lists(st.booleans(), min_size=4, max_size=4))
+@given(
+    mass=st.lists(st.floats(0, 1), min_size=4, max_size=4),
+    alive=st.lists(st.booleans(), min_size=4, max_size=4),
+)
 def test_mass_ends_up_on_seats_alive_alone(mass: list[float], alive: list[bool]) -> None:
     if any(alive):
         out = on_alive(np.array([mass]), np.array([alive]))[0]
@@ -205,7 +208,9 @@ def test_without_a_search_an_agent_row_is_the_replay_row(recipe: Recipe, replays
 
 
 @pytest.mark.parametrize(
-    "game", [faulty.RAISES, faulty.UNDECIDED, faulty.Faulty(faulty.fail, faulty.always)], ids=["raises", "no", "all"]
+    "game",
+    [faulty.RAISES, faulty.UNDECIDED, faulty.Faulty(faulty.fail, faulty.always)],
+    ids=["raises", "no", "all"],
 )
 def test_a_search_that_gives_no_decision_falls_back_on_its_own_row_alone(
     recipe: Recipe, replays: ToyReplays, game: faulty.Faulty
@@ -218,7 +223,7 @@ def test_a_search_that_gives_no_decision_falls_back_on_its_own_row_alone(
     np.testing.assert_array_equal(out.target[~bad], good.target[~bad])
 
 
-def test_exceptions_of_a_search_are_counted_by_kind_with_a_traceback(recipe: Recipe, replays: ToyReplays) -> None:
+def test_exceptions_of_a_search_are_counted_with_a_traceback(recipe: Recipe, replays: ToyReplays) -> None:
     out = RowComputer(recipe, faulty.RAISES_ALWAYS, replays)(chunk(replays, 30, 1.0, 9))
     ((kind, fault),) = out.faults.items()
     assert "ZeroDivisionError in" in kind

@@ -26,7 +26,7 @@ def pairs(rows: Rows) -> list[tuple[int, int, int]]:
     return list(zip(rows.game.tolist(), rows.turn.tolist(), rows.seat.tolist(), strict=True))
 
 
-def test_the_pairs_are_exactly_the_seats_alive_at_every_frame_but_the_last(replays: ToyReplays, spans: Spans) -> None:
+def test_the_pairs_are_the_seats_alive_at_every_frame_but_the_last(replays: ToyReplays, spans: Spans) -> None:
     by_hand = {
         (g, turn, seat)
         for g, info in enumerate(replays.games)

@@ -13,10 +13,15 @@ KNOWN = np.array([1.0, 0, 0, 0])
 
 
 def make(seeds: list[tuple[int, int, bool]]) -> list[GameInfo]:
-    return [GameInfo(f"{s:013x}{p}".ljust(64, "0"), p, 9, KNOWN if known else None, f"{s}") for s, p, known in seeds]
+    return [
+        GameInfo(f"{seed:013x}{players}".ljust(64, "0"), players, 9, KNOWN if known else None, f"{seed}")
+        for seed, players, known in seeds
+    ]
 
 
-games = st.lists(st.tuples(st.integers(0, 500), st.integers(2, 4), st.booleans()), min_size=1, max_size=80).map(make)
+games = st.lists(st.tuples(st.integers(0, 500), st.integers(2, 4), st.booleans()), min_size=1, max_size=80).map(
+    make
+)
 
 
 @given(games, st.randoms())

@@ -128,7 +128,7 @@ def settle(fc: Forecast, planet: int) -> None:
             ships += prod * (upto - at)
         at = upto
         if tick <= end:
-            owner, ships = fight(owner, ships, fc.arrivals[planet, tick])
+            owner, ships = fight(owner, ships, fc.arrivals[planet], tick)
     if end == 0 and fc.gone[planet] == 1:
         # The comet vanishes in the coming tick: what does not leave it now is lost.
         for m in range(1, MARKS):
@@ -149,7 +149,7 @@ def holding(fc: Forecast, planet: int, tick: int) -> tuple[int, int]:
         if owner >= 0:
             ships += prod * (event - at)
         at = event
-        owner, ships = fight(owner, ships, fc.arrivals[planet, event])
+        owner, ships = fight(owner, ships, fc.arrivals[planet], event)
     if owner >= 0:
         ships += prod * (tick - at)
     return owner, ships
@@ -165,7 +165,7 @@ def spare(fc: Forecast, planet: int) -> int:
         tick = fc.ticks[planet, j]
         if tick >= fc.gone[planet]:
             break
-        now, ships = fight(owner, ships + prod * (tick - at), fc.arrivals[planet, tick])
+        now, ships = fight(owner, ships + prod * (tick - at), fc.arrivals[planet], tick)
         at = tick
         if now != owner:
             return 0

@@ -100,7 +100,7 @@ def _estimated_eta(board: Board, paths: PathTable, state: State, src: int, dst: 
     return eta
 
 
-@kernel
+@inlined
 def shortfall(fc: Forecast, planet: int, seat: int, eta: int, until: int) -> tuple[int, int, int]:
     """How many ships `seat` lacks on `planet` from tick `eta` on to hold it until tick `until`.
 
@@ -121,7 +121,7 @@ def shortfall(fc: Forecast, planet: int, seat: int, eta: int, until: int) -> tup
             continue
         if tick > until:
             break
-        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet, tick])
+        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet], tick)
         at = tick
         if owner != seat:
             return ships + 1, tick, owner
@@ -147,7 +147,7 @@ def _worth(
     return float((gain - lost) / (sent + 4.0))
 
 
-@kernel
+@inlined
 def _estimate(
     board: Board, paths: PathTable, state: State, fc: Forecast, style: Style, enemy: float,
     ws: Workspace, seat: int, src: int, dst: int, wrong: float,
@@ -339,9 +339,13 @@ def plan(
         ws.free[p] = 0
         if state.p_owner[p] == seat and awake[p]:
             ws.free[p] = max(0, spare(fc, p) - int(style.reserve))
+    for src in range(planets):
+        if ws.free[src] > 0:
+            for dst in range(planets):
+                ws.score[src, dst] = _estimate(
+                    board, paths, state, fc, style, enemy, ws, seat, src, dst, wrong[dst]
+                )
     for dst in range(planets):
-        for src in range(planets):
-            ws.score[src, dst] = _estimate(board, paths, state, fc, style, enemy, ws, seat, src, dst, wrong[dst])
         ws.joint[dst] = 0.0
         if style.allies > 1.0 and (style.support > 0.0 or fc.owner[dst] != seat):
             ws.joint[dst] = _estimate_joint(board, paths, state, fc, style, enemy, ws, seat, dst, wrong[dst])
@@ -352,12 +356,13 @@ def plan(
         best = style.least
         src = -1
         dst = -1
-        for d in range(planets):
-            if ws.joint[d] > best:
-                best, src, dst = ws.joint[d], -1, d
-            for s in range(planets):
-                if ws.score[s, d] > best:
-                    best, src, dst = ws.score[s, d], s, d
+        for s in range(planets):
+            if ws.joint[s] > best:
+                best, src, dst = ws.joint[s], -1, s
+            if ws.free[s] > 0:
+                for d in range(planets):
+                    if ws.score[s, d] > best:
+                        best, src, dst = ws.score[s, d], s, d
         if dst < 0:
             break
         done = n

@@ -70,17 +70,20 @@ def _play(board: Board, s: State, moves: F64, offsets: I64, n_fleets: I64) -> in
 
 @kernel
 def _keep(s: State, t: int, out: Frames) -> None:
-    n = s.head[N_PLANETS]
-    out.head[t] = s.head
-    out.p_owner[t, :n] = s.p_owner[:n]
-    out.p_x[t, :n] = s.p_x[:n]
-    out.p_y[t, :n] = s.p_y[:n]
-    out.p_radius[t, :n] = s.p_radius[:n]
-    out.p_ships[t, :n] = s.p_ships[:n]
-    out.p_prod[t, :n] = s.p_prod[:n]
-    out.p_comet[t, :n] = s.p_comet[:n]
-    out.p_member[t, :n] = s.p_member[:n]
-    out.comet_at[t] = s.comet_at
+    # Loops, not slices: they compile in a fifth of the time.
+    for i in range(len(s.head)):
+        out.head[t, i] = s.head[i]
+    for g in range(len(s.comet_at)):
+        out.comet_at[t, g] = s.comet_at[g]
+    for i in range(s.head[N_PLANETS]):
+        out.p_owner[t, i] = s.p_owner[i]
+        out.p_x[t, i] = s.p_x[i]
+        out.p_y[t, i] = s.p_y[i]
+        out.p_radius[t, i] = s.p_radius[i]
+        out.p_ships[t, i] = s.p_ships[i]
+        out.p_prod[t, i] = s.p_prod[i]
+        out.p_comet[t, i] = s.p_comet[i]
+        out.p_member[t, i] = s.p_member[i]
     a = out.fleet_start[t]
     for f in range(s.head[N_FLEETS]):
         out.f_id[a + f] = s.f_id[f]

@@ -134,7 +134,7 @@ def shortfall(fc: Forecast, planet: int) -> tuple[int, int]:
         if owner >= 0:
             ships += prod * (tick - at)
         at = tick
-        now, ships = fight(owner, ships, fc.arrivals[planet, tick])
+        now, ships = fight(owner, ships, fc.arrivals[planet], tick)
         if now != owner:
             return tick, ships
     return NEVER, 0

@@ -50,7 +50,7 @@ class Scratch(NamedTuple):
 
     new_x: F64  # [C] end of each planet's way
     new_y: F64  # [C]
-    reach: F64  # [C] how far from its start a planet can touch a fleet that stands still; -1: it touches none
+    reach: F64  # [C] how far from its start a planet can touch a fleet that stands still; -inf: it touches none
     arrivals: I64  # [C, MAX_SEATS] ships that reach each planet in this turn
 
 
@@ -94,7 +94,7 @@ def remove_expired(board: Board, s: State) -> None:
     s.head[N_PLANETS] = kept
 
 
-@kernel
+@inlined
 def spawn_comets(board: Board, s: State) -> None:
     """Append the comet group whose spawn step is the next step, if there is one."""
     for g in range(len(board.comet_spawn)):
@@ -143,7 +143,7 @@ def launch(s: State, seat: int, planet: float, angle: float, ships: float) -> bo
     return True
 
 
-@kernel
+@inlined
 def move_planets(board: Board, s: State, w: Scratch) -> None:
     """Production, and where every planet stands at the end of the turn (planets stay where they are for now)."""
     n = s.head[N_PLANETS]
@@ -169,7 +169,7 @@ def move_planets(board: Board, s: State, w: Scratch) -> None:
                 y = board.comet_y[g, s.p_member[i], s.comet_at[g]]
         w.new_x[i] = x
         w.new_y[i] = y
-        w.reach[i] = abs(x - s.p_x[i]) + abs(y - s.p_y[i]) + s.p_radius[i] + _MARGIN if touches else -1.0
+        w.reach[i] = abs(x - s.p_x[i]) + abs(y - s.p_y[i]) + s.p_radius[i] + _MARGIN if touches else -math.inf
         for seat in range(MAX_SEATS):
             w.arrivals[i, seat] = 0
 
@@ -201,7 +201,7 @@ def _lost(x: float, y: float, nx: float, ny: float, two: float) -> bool:
     return sun_distance(x, y, nx, ny, two) < SUN_RADIUS
 
 
-@kernel
+@inlined
 def move_fleets(board: Board, s: State, w: Scratch) -> None:
     """Move all fleets; count those that reach a planet in `arrivals`, drop them and the lost ones.
 
@@ -226,8 +226,8 @@ def move_fleets(board: Board, s: State, w: Scratch) -> None:
         own = abs(nx - x) + abs(ny - y)
         hit = False
         for i in range(n):
-            reach = w.reach[i] + own
-            if abs(x - s.p_x[i]) > reach or abs(y - s.p_y[i]) > reach or w.reach[i] < 0.0:
+            # One branch for both axes: which of them is the far one is a coin toss to the processor.
+            if max(abs(x - s.p_x[i]), abs(y - s.p_y[i])) > w.reach[i] + own:
                 continue
             if swept_hit(x, y, nx, ny, s.p_x[i], s.p_y[i], w.new_x[i], w.new_y[i], s.p_radius[i]):
                 w.arrivals[i, s.f_owner[f]] += ships
@@ -247,7 +247,7 @@ def move_fleets(board: Board, s: State, w: Scratch) -> None:
 
 
 @inlined
-def fight(owner: int, garrison: int, arrivals: I64) -> tuple[int, int]:
+def fight(owner: int, garrison: int, arrivals: I64, planet: int) -> tuple[int, int]:
     """Owner and garrison of a planet after combat.
 
     The largest force arriving loses as many ships as the second largest has; what is left lands (joins the
@@ -257,13 +257,14 @@ def fight(owner: int, garrison: int, arrivals: I64) -> tuple[int, int]:
     Args:
         owner: seat or -1.
         garrison: ships on the planet, this turn's production included.
-        arrivals: [MAX_SEATS] ships arriving, by seat.
+        arrivals: [C, MAX_SEATS] ships arriving at each planet, by seat.
+        planet: the planet's row of `arrivals`.
     """
     top = 0
     second = 0
     winner = -1
     for seat in range(MAX_SEATS):
-        ships = arrivals[seat]
+        ships = arrivals[planet, seat]
         if ships > top:
             second = top
             top = ships
@@ -282,14 +283,15 @@ def fight(owner: int, garrison: int, arrivals: I64) -> tuple[int, int]:
     return owner, garrison
 
 
-@kernel
+@inlined
 def settle(board: Board, s: State, w: Scratch) -> None:
     """Place planets, resolve combat, drop comets that ran out, count the step, see whether the game is over."""
     comets = False
     for i in range(s.head[N_PLANETS]):
         s.p_x[i] = w.new_x[i]
         s.p_y[i] = w.new_y[i]
-        s.p_owner[i], s.p_ships[i] = fight(s.p_owner[i], s.p_ships[i], w.arrivals[i])
+        if w.arrivals[i, 0] | w.arrivals[i, 1] | w.arrivals[i, 2] | w.arrivals[i, 3]:
+            s.p_owner[i], s.p_ships[i] = fight(s.p_owner[i], s.p_ships[i], w.arrivals, i)
         comets |= s.p_comet[i] >= 0
     if comets:
         remove_expired(board, s)

@@ -61,7 +61,6 @@ FIELDS = (
     "planets[{}].radius",
     "planets[{}].ships",
     "planets[{}].production",
-    "planets[{}] is a comet",
     "planets[{}] comet path_index",
     "fleets[{}].id",
     "fleets[{}].owner",
@@ -159,26 +158,28 @@ def compare(f: Frames, turn: int, s: State, spawn: I64) -> tuple[int, int, float
         if s.p_prod[i] != pi[P_PROD, i]:
             return 10, i, float(pi[P_PROD, i]), float(s.p_prod[i])
         ours, theirs = s.p_comet[i], pi[P_COMET, i]
-        if (ours >= 0) != (theirs >= 0):
-            return 11, i, 1.0 if theirs >= 0 else 0.0, 1.0 if ours >= 0 else 0.0
-        if ours >= 0 and (spawn[ours] != f.group[SPAWN, theirs] or s.comet_at[ours] != f.comet_at[turn, theirs]):
-            return 12, i, float(f.comet_at[turn, theirs]), float(s.comet_at[ours])
+        if (
+            ours >= 0
+            and theirs >= 0
+            and (spawn[ours] != f.group[SPAWN, theirs] or s.comet_at[ours] != f.comet_at[turn, theirs])
+        ):
+            return 11, i, float(f.comet_at[turn, theirs]), float(s.comet_at[ours])
     ff, fi = f.fleet_f[3 * start : 3 * (start + m)], f.fleet_i[4 * start : 4 * (start + m)]
     for i in range(m):
         if s.f_id[i] != fi[F_ID * m + i]:
-            return 13, i, float(fi[F_ID * m + i]), float(s.f_id[i])
+            return 12, i, float(fi[F_ID * m + i]), float(s.f_id[i])
         if s.f_owner[i] != fi[F_OWNER * m + i]:
-            return 14, i, float(fi[F_OWNER * m + i]), float(s.f_owner[i])
+            return 13, i, float(fi[F_OWNER * m + i]), float(s.f_owner[i])
         if s.f_x[i] != ff[F_X * m + i]:
-            return 15, i, ff[F_X * m + i], s.f_x[i]
+            return 14, i, ff[F_X * m + i], s.f_x[i]
         if s.f_y[i] != ff[F_Y * m + i]:
-            return 16, i, ff[F_Y * m + i], s.f_y[i]
+            return 15, i, ff[F_Y * m + i], s.f_y[i]
         if s.f_angle[i] != ff[F_ANGLE * m + i]:
-            return 17, i, ff[F_ANGLE * m + i], s.f_angle[i]
+            return 16, i, ff[F_ANGLE * m + i], s.f_angle[i]
         if s.f_from[i] != fi[F_FROM * m + i]:
-            return 18, i, float(fi[F_FROM * m + i]), float(s.f_from[i])
+            return 17, i, float(fi[F_FROM * m + i]), float(s.f_from[i])
         if s.f_ships[i] != fi[F_SHIPS * m + i]:
-            return 19, i, float(fi[F_SHIPS * m + i]), float(s.f_ships[i])
+            return 18, i, float(fi[F_SHIPS * m + i]), float(s.f_ships[i])
     return SAME, 0, 0.0, 0.0
 
 

@@ -68,7 +68,7 @@ def import_games(
         say: told of each file that is skipped, at once.
 
     Raises:
-        UsageError: `store` exists and `append` is not set.
+        FileExistsError: `store` exists and `append` is not set.
         ReplayError: nothing could be imported (nothing is left behind then).
         StorageError: the disk refused.
     """

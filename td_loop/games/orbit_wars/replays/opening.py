@@ -27,6 +27,8 @@ def open_replays(source: Path | None, cache: Path) -> ReplayStore:
         StorageError: `cache` cannot be written.
     """
     if source is None:
+        if not BUNDLED.is_file():
+            raise ReplayError(f"{BUNDLED}: the bundled replay set is missing; install again, or pass --replays")
         folder = cache / store_name(BUNDLED)
         _made_once(folder, lambda: expand_bundle(BUNDLED, folder))
         return _checked(ReplayStore(folder), BUNDLED)

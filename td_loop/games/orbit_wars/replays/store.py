@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +55,7 @@ class ReplayStore:
         self.path = path
         self.entries, counts = load_index(path)
         self.games: Sequence[GameInfo] = [_info(e) for e in self.entries]
+        self.content_hash = replay_set_hash(self.games)
         self._data = {name: _map(path / name, name, counts[name]) for name in DTYPES}
         self._head, self._ends = self._data["head.i32"], self._data["ends.i64"]
         self._planet_f, self._planet_i = self._data["planet.f64"], self._data["planet.i32"]
@@ -63,11 +63,6 @@ class ReplayStore:
         self._comet, self._launch = self._data["comet.i16"], self._data["launch.f64"]
         self._place = [_place(e) for e in self.entries]
         self._boards: dict[int, Board] = {}
-
-    @cached_property
-    def content_hash(self) -> str:
-        """Hash of the set of games."""
-        return replay_set_hash(self.games)
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -134,7 +134,7 @@ def _describe(entries: Sequence[Entry], unreadable: Sequence[str], size: int) ->
     versions = Counter(e.module_version or "unknown" for e in entries)
     yield "module versions: " + ", ".join(f"{v} ({n})" for v, n in sorted(versions.items()))
     yield f"on disk: {size / 2**20:.1f} MiB"
-    yield "A crashed seat's game keeps its frames before the crash in use, but not its outcome."
+    yield "A crashed seat's game: frames before the crash are used, its outcome is not."
     for title, lines in (
         ("without outcome", [f"{e.name}: {e.why_no_outcome}" for e in entries if e.why_no_outcome]),
         ("differs", [f"{e.name}: {e.verified}" for e in entries if _class(e.verified) == "differs"]),

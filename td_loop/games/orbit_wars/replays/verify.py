@@ -84,7 +84,8 @@ def verdict(record: GameRecord) -> Verdict:
             comet_speed=record.comet_speed,
         )
     else:
-        capacity = max(f.planet_f.shape[2], f.home.shape[1] + COMET_GROUP)
+        # Room for a group more than any frame shows: a rule of old may let groups overlap.
+        capacity = f.planet_f.shape[2] + COMET_GROUP
         start = Position(recorded_board, empty_state(capacity, int(f.head[0, N_FLEETS]), f.group.shape[1]))
         load(f, 0, start.state)
     differences = [_map_difference(f, start.board), _comet_difference(f, start.board)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from td_loop import files
-from td_loop.errors import ReplayError, UsageError
+from td_loop.errors import ReplayError
 from td_loop.games.orbit_wars.replays.layout import (
     DTYPES,
     INDEX,
@@ -93,10 +94,10 @@ def new_store(folder: Path) -> Iterator[StoreWriter]:
     """Write a new store; `folder` appears, complete, when the block ends well, and not at all when it does not.
 
     Raises:
-        UsageError: `folder` exists already.
+        FileExistsError: `folder` is there and not empty, now or when the block ends; it is left alone.
     """
-    if folder.exists():
-        raise UsageError(f"{folder}: exists already; add to it with --append, or name another folder")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(errno.EEXIST, "exists already", str(folder))
     with files.atomic_folder(folder) as temporary:
         writer = StoreWriter(temporary, [], dict.fromkeys(DTYPES, 0))
         with writer._opened():
