@@ -89,9 +89,20 @@ class Search(Protocol[S_contra, A]):
 class ReplaySet(Protocol[S_co, A_co]):
     """Games opened for random access, without holding them in memory (workers open the same path again)."""
 
-    path: Path
-    content_hash: str
-    games: Sequence[GameInfo]
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        ...
+
+    @property
+    def content_hash(self) -> str:
+        """`replay_set_hash` of its games."""
+        ...
+
+    @property
+    def games(self) -> Sequence[GameInfo]:
+        """The games."""
+        ...
 
     def state(self, game: int, turn: int) -> S_co:
         """The full state of a frame; what is drawn later (comets, say) is known to it but not shown by it."""

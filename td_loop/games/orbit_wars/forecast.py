@@ -1,8 +1,9 @@
-"""What becomes of every planet if nobody launches any more: a timeline of arrivals, fought out by the official rules.
+"""What becomes of every planet if nobody launches any more: arrivals in order, fought out by the official rules.
 
-`C` is the planet capacity, `HORIZON` the number of ticks looked ahead, seats are 0..3. Tick k is the k-th from now.
-A launch touches two timelines only, so a search changes those two (`send`, `unsend`) and asks what follows
-(`settle`), instead of playing everything again. Comets that have not appeared yet are unknown here, as to a player.
+`C` is the planet capacity, `HORIZON` the number of ticks looked ahead, seats are 0..3. Tick k is the
+k-th from now. A launch touches two timelines only, so a search
+changes those two (`send`) and asks what follows, instead of playing everything again. Comets that have not
+appeared yet are unknown here, as to a player.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def holding(fc: Forecast, planet: int, tick: int) -> tuple[int, int]:
 def spare(fc: Forecast, planet: int) -> int:
     """Ships that can leave the planet now without its owner losing it to a fleet that is under way."""
     owner, ships, prod = fc.owner[planet], fc.ships[planet], fc.prod[planet]
-    least = ships
+    least: int = ships
     at = 0
     for j in range(fc.n_ticks[planet]):
         tick = fc.ticks[planet, j]

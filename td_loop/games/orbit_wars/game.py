@@ -16,7 +16,7 @@ from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, fe
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.search import OrbitSearch
-from td_loop.games.orbit_wars.state import EPISODE, Action, Position, copy_state
+from td_loop.games.orbit_wars.state import EPISODE, Action, Position, State, copy_state
 from td_loop.games.orbit_wars.turn import launch
 from td_loop.kernels import kernel
 from td_loop.value.model import SplineValue
@@ -28,7 +28,7 @@ def _buffers(capacity: int, episode_steps: int, gamma: float) -> tuple[Forecast,
 
 
 @kernel
-def _launch_all(state: engine.State, seat: int, action: Action) -> None:
+def _launch_all(state: State, seat: int, action: Action) -> None:
     for j in range(action.shape[0]):
         launch(state, seat, action[j, 0], action[j, 1], action[j, 2])
 

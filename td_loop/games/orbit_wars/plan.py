@@ -1,13 +1,13 @@
 """A turn in the making: the launches made so far, the candidates for the next one, and what V thinks of them.
 
-Trying a candidate means: send it in the forecast, compute the features, take it back. `Q` pairs, `SLOTS` candidates a
-pair, `K` knots, `F` features. The state machine (`advance`) works in small steps, so that a caller can look at the
-clock between any two of them:
+Trying a candidate means: send it in the forecast, compute the features, take it back. `Q` pairs, `SLOTS`
+candidates a pair, `K` knots, `F` features. The state machine (`advance`) works in small steps, so that a caller
+can look at the clock between any two of them:
 
 1. a candidate was never evaluated: evaluate it;
 2. a pair of the present wave has not been proposed, or was touched by a launch since: propose its candidates;
-3. take the candidate with the largest known gain. A gain from before the last launch is found again first (most only
-   shrink as launches are made, so few need it); a fresh one is made;
+3. take the candidate with the largest known gain. A gain from before the last launch is found again first
+   (most only shrink as launches are made, so few need it); a fresh one is made;
 4. nothing gains any more: open the next wave of pairs; after the last one, the plan is done.
 """
 
@@ -125,16 +125,16 @@ def start_plan(plan: Plan, pool: Pool, fc: Forecast, judge: Judge, state: State,
 @kernel
 def affordable(pool: Pool, fc: Forecast, q: int, s: int) -> bool:
     """Whether the sources still have the ships of a candidate (it names each source once)."""
-    for j in range(pool.count[q, s]):
+    for j in range(pool.size[q, s]):
         if pool.ships[q, s, j] > fc.ships[pool.src[q, s, j]]:
             return False
-    return pool.count[q, s] > 0
+    return bool(pool.size[q, s] > 0)
 
 
 @kernel
 def send_candidate(pool: Pool, fc: Forecast, seat: int, q: int, s: int, sign: int) -> None:
     """Send all launches of a candidate, or take them back (`sign` -1)."""
-    for j in range(pool.count[q, s]):
+    for j in range(pool.size[q, s]):
         send(fc, seat, pool.src[q, s, j], pool.target[q], sign * pool.ships[q, s, j], pool.eta[q, s, j])
 
 
@@ -156,7 +156,7 @@ def touched(plan: Plan, pool: Pool, src: int, dst: int) -> None:
         if pool.source[q] == src or pool.target[q] == dst or pool.target[q] == src:
             plan.proposed[q] = False
         elif pool.source[q] == SEVERAL:
-            for j in range(pool.count[q, 0]):
+            for j in range(pool.size[q, 0]):
                 if pool.src[q, 0, j] == src:
                     plan.proposed[q] = False
     plan.at[NEXT_PAIR] = 0
@@ -169,7 +169,7 @@ def make_candidate(plan: Plan, pool: Pool, fc: Forecast, q: int, s: int) -> None
     plan.value[0] += plan.gain[q, s]
     plan.at[VERSION] += 1
     plan.at[N_MADE] += 1
-    for j in range(pool.count[q, s]):
+    for j in range(pool.size[q, s]):
         n = plan.at[N_PLAN]
         plan.src[n] = pool.src[q, s, j]
         plan.dst[n] = pool.target[q]
@@ -183,9 +183,7 @@ def make_candidate(plan: Plan, pool: Pool, fc: Forecast, q: int, s: int) -> None
 
 
 @inlined
-def _propose_next(
-    plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State
-) -> bool:
+def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State) -> bool:
     """Propose the next pair of the wave that waits for it; False when none does."""
     for q in range(plan.at[NEXT_PAIR], plan.at[WAVE_END]):
         if plan.proposed[q] or plan.banned[q]:
@@ -237,7 +235,7 @@ def advance(
         if _propose_next(plan, pool, fc, board, paths, state):
             continue
         q, s = _best(plan, pool, fc)
-        if q >= 0 and plan.at[N_PLAN] + pool.count[q, s] <= MAX_PLAN:
+        if q >= 0 and plan.at[N_PLAN] + pool.size[q, s] <= MAX_PLAN:
             if plan.version[q, s] == plan.at[VERSION]:
                 make_candidate(plan, pool, fc, q, s)
             else:

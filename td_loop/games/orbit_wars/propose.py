@@ -1,7 +1,7 @@
 """Candidate launches: which source, which target, how many ships. Sizes come from the forecast at arrival.
 
-`Q` is the number of pairs, `SLOTS` the candidates a pair may have, `GROUP` the launches of one candidate. A pair is
-(source, target), or (several, target): a group of sources that together take what none of them can take alone.
+`Q` is the number of pairs, `SLOTS` the candidates a pair may have, `GROUP` the launches of one candidate. A pair
+is (source, target), or (several, target): a group of sources that together take what none of them can take alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from td_loop.games.orbit_wars.aim import aim
 from td_loop.games.orbit_wars.forecast import MARKS, NEVER, PLANETS, TICKS, Forecast, holding, send, spare
 from td_loop.games.orbit_wars.paths import PathTable
-from td_loop.games.orbit_wars.state import F64, I64, Board, State
+from td_loop.games.orbit_wars.state import CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
 from td_loop.games.orbit_wars.turn import fight, fleet_speed
 from td_loop.kernels import inlined, kernel
 
@@ -26,6 +26,9 @@ SEVERAL = -1
 
 FORWARD_DETOUR = 25.0
 """Moving ships between own planets that nobody threatens waits behind attacks that are this much farther."""
+FORWARD_REACH = 35.0
+"""How far ships are moved between such planets."""
+FAR_AWAY = 1e9
 GROUP_DETOUR = 10.0
 LEAST_IN_GROUP = 3
 """Ships that a source must be able to give to take part in a group."""
@@ -39,7 +42,7 @@ class Pool(NamedTuple):
     target: I64  # [Q]
     key: F64  # [Q] scratch of the ordering
     # candidates: [Q, SLOTS], launches of each: [Q, SLOTS, GROUP]
-    count: I64
+    size: I64
     src: I64
     ships: I64
     eta: I64
@@ -62,28 +65,30 @@ def make_pool(capacity: int) -> Pool:
 
 @kernel
 def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
-    """List the pairs of `seat`, nearest first, own planets that are in no danger later."""
+    """List the pairs of `seat`, nearest first; own planets in no danger later, and only those near the source."""
     n = fc.span[PLANETS]
     q = 0
     for dst in range(n):
-        falls = False
+        wanted = False
         for m in range(1, MARKS):
-            falls = falls or fc.owner_at[m, dst] != seat
-        nearest, second = 1e9, 1e9
+            wanted = wanted or fc.owner_at[m, dst] != seat
+        nearest, second = FAR_AWAY, FAR_AWAY
         for src in range(n):
             if src == dst or fc.owner[src] != seat or fc.ships[src] <= 0:
                 continue
             dx, dy = state.p_x[src] - state.p_x[dst], state.p_y[src] - state.p_y[dst]
             d = math.sqrt(dx * dx + dy * dy)
+            if not wanted and d > FORWARD_REACH:
+                continue
             pool.source[q] = src
             pool.target[q] = dst
-            pool.key[q] = d if falls else d + FORWARD_DETOUR
+            pool.key[q] = d if wanted else d + FORWARD_DETOUR
             q += 1
             if d < nearest:
                 nearest, second = d, nearest
             elif d < second:
                 second = d
-        if second < 1e9 and falls:
+        if wanted and second < FAR_AWAY:
             pool.source[q] = SEVERAL
             pool.target[q] = dst
             pool.key[q] = second + GROUP_DETOUR
@@ -94,6 +99,29 @@ def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
     for j in range(q):
         pool.source[j] = source[order[j]]
         pool.target[j] = target[order[j]]
+
+
+@inlined
+def glance(board: Board, paths: PathTable, state: State, src: int, dst: int, ships: int) -> tuple[int, bool]:
+    """(ticks of flight as the crow flies, whether the sun stands in the way): a cheap look before aiming."""
+    speed = fleet_speed(board, ships)
+    x, y = state.p_x[dst], state.p_y[dst]
+    eta = 1
+    for _ in range(2):
+        dx, dy = x - state.p_x[src], y - state.p_y[src]
+        way = math.sqrt(dx * dx + dy * dy) - state.p_radius[src] - state.p_radius[dst]
+        eta = max(1, math.ceil(way / speed))
+        if state.p_comet[dst] >= 0:
+            break
+        row = min(state.head[STEP] + eta, paths.x.shape[0] - 1)
+        x, y = paths.x[row, dst], paths.y[row, dst]
+    dx, dy = x - state.p_x[src], y - state.p_y[src]
+    cx, cy = CENTER - state.p_x[src], CENTER - state.p_y[src]
+    length2 = dx * dx + dy * dy + 1e-9
+    along = cx * dx + cy * dy
+    off = abs(cx * dy - cy * dx)
+    clear = SUN_RADIUS - state.p_radius[dst]
+    return eta, along > 0.0 and along < length2 and off * off < clear * clear * length2
 
 
 @kernel
@@ -120,7 +148,7 @@ def _put(pool: Pool, q: int, slot: int, src: int, ships: int, eta: int, angle: f
     for s in range(slot):
         if pool.ships[q, s, 0] == ships:
             return slot
-    pool.count[q, slot] = 1
+    pool.size[q, slot] = 1
     pool.src[q, slot, 0] = src
     pool.ships[q, slot, 0] = ships
     pool.eta[q, slot, 0] = eta
@@ -143,8 +171,15 @@ def propose_single(
     have = fc.ships[src]
     slot = 0
     for s in range(SLOTS):
-        pool.count[q, s] = 0
+        pool.size[q, s] = 0
     if fc.owner[src] != seat or have <= 0 or fc.gone[dst] <= 1:
+        return
+    # Most pairs end here, before the costly exact aim: the sun, or too few ships (production of two turns aside).
+    eta, sun = glance(board, paths, state, src, dst, have)
+    if sun or eta > fc.span[TICKS]:
+        return
+    owner, there = holding(fc, dst, eta)
+    if owner != seat and have + 2 * fc.prod[dst] < there:
         return
     free = spare(fc, src)
     ok, angle, eta = aim(board, paths, state, src, dst, have)
@@ -200,7 +235,7 @@ def propose_group(
     """A candidate that sends fleets from several sources, nearest in time first, until the target falls."""
     dst = pool.target[q]
     for s in range(SLOTS):
-        pool.count[q, s] = 0
+        pool.size[q, s] = 0
     if fc.gone[dst] <= 1:
         return
     # Sources by the time a fleet of theirs would need as the crow flies; at most GROUP of them are aimed.
@@ -253,4 +288,4 @@ def propose_group(
     for j in range(used):
         send(fc, seat, pool.src[q, 0, j], dst, -pool.ships[q, 0, j], pool.eta[q, 0, j])
     if done and used >= 2:
-        pool.count[q, 0] = used
+        pool.size[q, 0] = used

@@ -1,0 +1,122 @@
+"""Second thoughts on a plan: take back what was launched together, fill the gap anew, keep the better plan."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from td_loop.games.orbit_wars.forecast import Forecast, send
+from td_loop.games.orbit_wars.plan import (
+    DONE,
+    EVALS,
+    MAX_PLAN,
+    N_MADE,
+    N_PLAN,
+    NEXT_SLOT,
+    SEAT,
+    VERSION,
+    Judge,
+    Plan,
+    log_odds,
+    touched,
+)
+from td_loop.games.orbit_wars.propose import SLOTS, Pool
+from td_loop.games.orbit_wars.state import F64, I64
+from td_loop.kernels import kernel
+
+
+class Kept(NamedTuple):
+    """The launches of the best plan so far."""
+
+    n: I64  # [2] launches, how many times something was made
+    value: F64  # [1]
+    launches: I64  # [6, MAX_PLAN] src, dst, ships, eta, pair, made
+    angle: F64  # [MAX_PLAN]
+
+
+def make_kept() -> Kept:
+    """Room for one plan."""
+    return Kept(np.zeros(2, np.int64), np.zeros(1), np.zeros((6, MAX_PLAN), np.int64), np.zeros(MAX_PLAN))
+
+
+@kernel
+def keep(kept: Kept, plan: Plan) -> None:
+    """Remember the launches of `plan`."""
+    n = plan.at[N_PLAN]
+    kept.n[0] = n
+    kept.n[1] = plan.at[N_MADE]
+    kept.value[0] = plan.value[0]
+    for j in range(n):
+        kept.launches[0, j] = plan.src[j]
+        kept.launches[1, j] = plan.dst[j]
+        kept.launches[2, j] = plan.ships[j]
+        kept.launches[3, j] = plan.eta[j]
+        kept.launches[4, j] = plan.pair[j]
+        kept.launches[5, j] = plan.made[j]
+        kept.angle[j] = plan.angle[j]
+
+
+@kernel
+def _changed(plan: Plan) -> None:
+    plan.at[VERSION] += 1
+    plan.at[NEXT_SLOT] = SLOTS
+    plan.at[DONE] = 0
+
+
+@kernel
+def take_back(
+    plan: Plan, pool: Pool, fc: Forecast, judge: Judge, made: I64, banned: npt.NDArray[np.bool_]
+) -> None:
+    """Take back all launches whose `made` number is listed, and do not propose their pairs. One evaluation.
+
+    Args:
+        made: [any] numbers, as in `plan.made`.
+        banned: [Q], `plan.banned`.
+    """
+    n = 0
+    for j in range(plan.at[N_PLAN]):
+        out = False
+        for m in made:
+            out = out or plan.made[j] == m
+        if out:
+            send(fc, plan.at[SEAT], plan.src[j], plan.dst[j], -plan.ships[j], plan.eta[j])
+            touched(plan, pool, plan.src[j], plan.dst[j])
+            banned[plan.pair[j]] = True
+            continue
+        plan.src[n] = plan.src[j]
+        plan.dst[n] = plan.dst[j]
+        plan.ships[n] = plan.ships[j]
+        plan.eta[n] = plan.eta[j]
+        plan.angle[n] = plan.angle[j]
+        plan.pair[n] = plan.pair[j]
+        plan.made[n] = plan.made[j]
+        n += 1
+    plan.at[N_PLAN] = n
+    _changed(plan)
+    plan.value[0] = log_odds(fc, judge, plan.at[SEAT])
+    plan.at[EVALS] += 1
+
+
+@kernel
+def go_back(plan: Plan, pool: Pool, fc: Forecast, kept: Kept) -> None:
+    """Make `plan` what `keep` remembered."""
+    seat = plan.at[SEAT]
+    for j in range(plan.at[N_PLAN]):
+        send(fc, seat, plan.src[j], plan.dst[j], -plan.ships[j], plan.eta[j])
+        touched(plan, pool, plan.src[j], plan.dst[j])
+    n = kept.n[0]
+    for j in range(n):
+        plan.src[j] = kept.launches[0, j]
+        plan.dst[j] = kept.launches[1, j]
+        plan.ships[j] = kept.launches[2, j]
+        plan.eta[j] = kept.launches[3, j]
+        plan.pair[j] = kept.launches[4, j]
+        plan.made[j] = kept.launches[5, j]
+        plan.angle[j] = kept.angle[j]
+        send(fc, seat, plan.src[j], plan.dst[j], plan.ships[j], plan.eta[j])
+        touched(plan, pool, plan.src[j], plan.dst[j])
+    plan.at[N_PLAN] = n
+    plan.value[0] = kept.value[0]
+    _changed(plan)
