@@ -1,6 +1,6 @@
 """The cost model: predicted against measured wall time of one iteration, for three settings.
 
-    python benchmarks/bench_cost_model.py [--workers 2] [--replays PATH]
+    python benchmarks/bench_cost_model.py [--workers 2] [--replays PATH] [--bootstrap PATH]
 
 Every setting is one real iteration of the driver in a run of its own, after one that is not counted (it compiles
 the kernels and imports the replays). Two forecasts are compared with what it took: from the constants of
@@ -30,14 +30,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def config_of(name: str, args: argparse.Namespace, runs_dir: Path, **flags: Any) -> RunConfig:
     """One iteration with the quick preset's values, changed by `flags`."""
-    common = {"tag": name.replace(" ", "-"), "iters": 1, "runs_dir": runs_dir, "replays": args.replays}
-    return RunConfig.from_flags({**PRESETS["quick"], **common, "workers": args.workers, **flags})
+    common = {"tag": name.replace(" ", "-"), "iters": 1, "runs_dir": runs_dir}
+    given = {"replays": args.replays, "bootstrap": args.bootstrap, "workers": args.workers}
+    return RunConfig.from_flags({**PRESETS["quick"], **common, **given, **flags})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=physical_cores())
     parser.add_argument("--replays", type=Path, default=None)
+    parser.add_argument("--bootstrap", type=Path, default=RunConfig.bootstrap)
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from td_loop.games.orbit_wars.environment import Environment
+from td_loop.progress import progress
 
 Agent = Callable[..., Any]
 _NO_LIMIT = {"actTimeout": 1000}  # a slow machine must not turn into a TIMEOUT of one side
@@ -262,12 +263,14 @@ def main() -> int:
     args = parser.parse_args()
     found: dict[str, list[Outcome]] = {k.name: [] for k in KINDS}
     start = time.perf_counter()
-    for g in range(args.games):
-        kind = KINDS[g % len(KINDS)]
-        outcome = compare(kind, args.seed + g)
-        found[kind.name].append(outcome)
-        if outcome.difference:
-            print(f"DIFFERENT: {kind.name}, seed {args.seed + g}: {outcome.difference}", flush=True)
+    with progress("games", args.games) as advance, contextlib.suppress(KeyboardInterrupt):
+        for g in range(args.games):  # interrupted, it prints the table of what was played
+            kind = KINDS[g % len(KINDS)]
+            outcome = compare(kind, args.seed + g)
+            found[kind.name].append(outcome)
+            if outcome.difference:
+                print(f"DIFFERENT: {kind.name}, seed {args.seed + g}: {outcome.difference}", flush=True)
+            advance(1)
     print(f"{'kind of game':<30} {'games':>6} {'turns':>8} {'most fleets':>12} {'different':>10}")
     for name, outcomes in found.items():
         turns, most = sum(o.turns for o in outcomes), max((o.fleets for o in outcomes), default=0)

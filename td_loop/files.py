@@ -148,8 +148,8 @@ def replace_symlink(link: Path, target: str) -> None:
 
 def move(source: Path, target: Path) -> None:
     """Rename a file or folder within one file system; `target` must not exist."""
+    make_dir(target.parent)
     with storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             raise FileExistsError(errno.EEXIST, "already exists", str(target))
         source.rename(target)

@@ -15,6 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+# Where Intel's vector library is installed, numba would take sin and cos in loops from it. They differ from the C
+# library's in the last bit, and a game would differ from the official one. numba reads this when it is imported.
+os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"
+
 import numba
 from numba.core import config, event
 

@@ -62,7 +62,7 @@ def fit_command(
     ] = None,
     smoothness: Annotated[
         float, typer.Option(help="Weight of the squared second differences along a curve, from 0.")
-    ] = 3e-3,
+    ] = 1e-2,
     l2: Annotated[float, typer.Option(help="Weight of the squared coefficients, from 0.")] = 3e-4,
 ) -> None:
     """Fit a value function and write it with its training history.

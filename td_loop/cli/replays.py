@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def import_command(
-    sources: Annotated[list[str], typer.Argument(help=_SOURCES, metavar="SOURCE...")],
+    sources: Annotated[list[str], typer.Argument(help=_SOURCES, metavar="SOURCE")],
     out: Annotated[Path, typer.Option(help="Folder of the store to make; refused if it exists (see --append).")],
     append: Annotated[bool, typer.Option("--append", help="Add games to the store that is there.")] = False,
     verify: Annotated[
@@ -64,7 +64,7 @@ def import_command(
 
 
 def verify_command(
-    sources: Annotated[list[str], typer.Argument(help=_SOURCES_OR_STORE, metavar="STORE|SOURCE...")],
+    sources: Annotated[list[str], typer.Argument(help=_SOURCES_OR_STORE, metavar="STORE|SOURCE")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="List only games that are not exact.")] = False,
 ) -> None:
     """Play each game again with our engine and compare every frame, bit for bit.
@@ -90,7 +90,7 @@ def verify_command(
 
 
 def info_command(
-    sources: Annotated[list[str], typer.Argument(help=_SOURCES_OR_STORE, metavar="STORE|SOURCE...")],
+    sources: Annotated[list[str], typer.Argument(help=_SOURCES_OR_STORE, metavar="STORE|SOURCE")],
 ) -> None:
     """What is in a store or in episode files: seats, versions, frames, launches, winners, crashes, size."""
     from td_loop.games.orbit_wars.replays.summary import describe

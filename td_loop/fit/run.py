@@ -127,5 +127,8 @@ def _steps(
 
 
 def _hashes(problem: Problem) -> dict[str, str]:
-    """Hashes without paths: equal inputs must give equal bytes, wherever they lie."""
-    return {flag: entry["sha256"] for flag, entry in problem.inputs.items()}
+    """Hashes without paths: equal runs must give equal bytes, wherever they lie.
+
+    The td-cache is left to training.json: its meta holds wall times and worker counts, so its hash never repeats.
+    """
+    return {flag: entry["sha256"] for flag, entry in problem.inputs.items() if flag != "td_cache"}

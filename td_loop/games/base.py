@@ -140,7 +140,7 @@ class Game(Protocol[S, A]):
         ...
 
     def alive(self, state: S) -> BoolArray:
-        """bool[4]: seats that are still in the game."""
+        """bool[4]: seats that are still in the game. A seat that is out stays out."""
         ...
 
     def outcome(self, state: S) -> FloatArray | None:

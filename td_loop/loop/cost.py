@@ -72,16 +72,30 @@ class Cost:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The constants above, times what this run has taught."""
+    """The constants above, times what this run has taught.
 
-    prepare_scale: float = 1.0
+    Attributes:
+        search_scale: of the time that searches take.
+        overhead_scale: of all else in prepare.
+        fit_scale: of fit.
+    """
+
+    search_scale: float = 1.0
+    overhead_scale: float = 1.0
     fit_scale: float = 1.0
 
     def predict(self, work: Work) -> Cost:
         """Wall seconds of one iteration."""
-        prepare = PREPARE_START_S + work.n * PREPARE_ROW_S / work.workers + work.search_s
-        fit = FIT_START_S + work.epochs * work.batches_per_epoch * work.batch_size * FIT_ROW_S
-        return Cost(self.prepare_scale * prepare, self.fit_scale * fit)
+        prepare = self.search_scale * work.search_s + self.overhead_scale * _overhead_s(work)
+        return Cost(prepare, self.fit_scale * _fit_s(work))
+
+
+def _overhead_s(work: Work) -> float:
+    return PREPARE_START_S + work.n * PREPARE_ROW_S / work.workers
+
+
+def _fit_s(work: Work) -> float:
+    return FIT_START_S + work.epochs * work.batches_per_epoch * work.batch_size * FIT_ROW_S
 
 
 def calibrated(measured: Sequence[tuple[Work, Cost]]) -> CostModel:
@@ -91,12 +105,19 @@ def calibrated(measured: Sequence[tuple[Work, Cost]]) -> CostModel:
     """
     if not measured:
         return CostModel()
-    recent = measured[-RECENT:]
-    predicted = [CostModel().predict(work) for work, _ in recent]
-    return CostModel(
-        prepare_scale=median(cost.prepare_s / p.prepare_s for (_, cost), p in zip(recent, predicted, strict=True)),
-        fit_scale=median(cost.fit_s / p.fit_s for (_, cost), p in zip(recent, predicted, strict=True)),
-    )
+    lessons = [_lesson(work, cost) for work, cost in measured[-RECENT:]]
+    return CostModel(*(median(values) for values in zip(*lessons, strict=True)))
+
+
+def _lesson(work: Work, cost: Cost) -> tuple[float, float, float]:
+    """The three scales that would have forecast this iteration exactly."""
+    fit = cost.fit_s / _fit_s(work)
+    over = cost.prepare_s - work.search_s
+    if work.budget_evals is None and over > 0:
+        # A budget in seconds is spent to the second, so whatever else there was is overhead.
+        return 1.0, over / _overhead_s(work), fit
+    both = cost.prepare_s / (work.search_s + _overhead_s(work))
+    return both, both, fit
 
 
 def row_bytes(features: int) -> int:

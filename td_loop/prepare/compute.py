@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -94,10 +95,21 @@ class Recipe:
     def __call__(self) -> RowComputer:
         """Open everything, in the process that will compute."""
         game: Game[Any, Any] = get_game(self.game)
+        with compilations() as compiled:
+            compile_kernels(
+                game, self.value
+            )  # loads them; a first search that did so would spend its budget on it
         replays = game.open_replays(self.replays, self.cache)
         if replays.content_hash != self.content_hash:
             raise RuntimeError(f"{self.replays}: changed while prepare was running")
-        return RowComputer(self, game, replays)
+        return RowComputer(self, game, replays, compiled)
+
+
+def compile_kernels(game: Game[Any, Any], value: SplineValue) -> None:
+    """Compile into the disk cache, or load from it, everything that rows need."""
+    game.compile()
+    shape = (1, MAX_SEATS, len(value.feature_names))
+    evaluate(value, np.zeros(shape, np.float32), np.full(1, 2, np.int8), np.ones(shape[:2], bool))
 
 
 def on_alive(mass: FloatArray, alive: BoolArray) -> FloatArray:
@@ -113,9 +125,16 @@ def on_alive(mass: FloatArray, alive: BoolArray) -> FloatArray:
 class RowComputer:
     """Computes chunks. A row depends on the recipe and its own number alone, so chunks may come in any order."""
 
-    def __init__(self, recipe: Recipe, game: Game[Any, Any], replays: ReplaySet[Any, Any]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        game: Game[Any, Any],
+        replays: ReplaySet[Any, Any],
+        compiled: Sequence[str] = (),
+    ) -> None:
         self.recipe, self.game, self.replays = recipe, game, replays
         self.search = game.make_search(recipe.value)
+        self._compiled = list(compiled)  # not reported yet
 
     def __call__(self, chunk: Chunk) -> Computed:
         """Inputs and targets of a chunk.
@@ -125,7 +144,7 @@ class RowComputer:
         """
         with compilations() as compiled:
             out = self._compute(chunk)
-        out.compiled = compiled
+        out.compiled, self._compiled = self._compiled + compiled, []
         return out
 
     def _compute(self, chunk: Chunk) -> Computed:

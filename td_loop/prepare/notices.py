@@ -51,7 +51,10 @@ class FaultLog:
         new = sorted(set(names) - self._shown)
         if new:
             self._shown.update(new)
-            say(f"warning: workers compile kernels that the game's compile() left out: {', '.join(new)}")
+            say(
+                f"warning: workers compile kernels that the game's compile() left out (or the kernel cache "
+                f"cannot be written): {', '.join(new)}"
+            )
 
     def lost(self, chunk: Chunk, why: str, *, gave_up: bool) -> None:
         """A chunk that was lost and is tried again."""

@@ -7,15 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from td_loop.errors import UsageError, WeightsError
 from td_loop.files import sha256
 from td_loop.games import get_game
-from td_loop.games.base import MAX_SEATS, Game, ReplaySet
+from td_loop.games.base import Game, ReplaySet
 from td_loop.machine import available_memory
 from td_loop.prepare.branch_data import BranchData
-from td_loop.prepare.compute import Chunk, Computed, Recipe
+from td_loop.prepare.compute import Chunk, Computed, Recipe, compile_kernels
 from td_loop.prepare.config import PrepareConfig
 from td_loop.prepare.gather import McReport, ensure_mc_rows
 from td_loop.prepare.notices import FaultLog, warn_about
@@ -24,7 +22,6 @@ from td_loop.prepare.queue import ChunkQueue
 from td_loop.prepare.rows import sample_rows, training_spans
 from td_loop.prepare.split import validation_games
 from td_loop.progress import progress
-from td_loop.value.evaluate import evaluate
 from td_loop.value.io import load_weights
 from td_loop.value.model import SplineValue
 
@@ -76,7 +73,7 @@ def prepare(config: PrepareConfig) -> PrepareReport:
     spans = training_spans(game, replays, validation_games(replays.games, replays.content_hash))
     check_memory(config.n, len(game.feature_names))
     data = BranchData(sample_rows(spans, config.n, config.k, config.stage_seed), len(game.feature_names))
-    compile_kernels(game, value)
+    compile_kernels(game, value)  # here, so that no worker does: they would all compile the same at once
     counts = compute(config, game, value, replays, data)
     wall_s = time.monotonic() - began
     meta = {
@@ -120,13 +117,6 @@ def check_memory(n: int, n_features: int) -> None:
         raise UsageError(
             f"--n {n}: needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB is free; give a smaller --n"
         )
-
-
-def compile_kernels(game: Game[Any, Any], value: SplineValue) -> None:
-    """Fill the disk cache of kernels, so that no worker compiles: they would all compile the same at once."""
-    game.compile()
-    shape = (1, MAX_SEATS, len(value.feature_names))
-    evaluate(value, np.zeros(shape, np.float32), np.full(1, 2, np.int8), np.ones(shape[:2], bool))
 
 
 def compute(

@@ -1,7 +1,7 @@
 """Every command that a document tells a person to type is run here, and every link leads somewhere.
 
-A command stands on a line of its own in a fenced `sh` block. Those that would take hours run with the extra flags of
-`SHORT`, which only make the same command smaller (the last value of a flag wins).
+A command stands on a line of its own in a fenced `sh` block. Those that would take hours run with the extra flags
+of `SHORT`, which only make the same command smaller (the last value of a flag wins).
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ def test_the_weights_know_where_they_come_from(folder: Folder) -> None:
     folder.resume()
     meta = load_weights(folder.path / "weights.npz").meta
     assert meta["parent_sha256"] == sha256(folder.v_snap)
-    assert meta["created_by"]["inputs"]["td_cache"] == sha256(folder.cache)
+    # Not the cache's: it holds wall times, and two equal runs must give equal weights files.
+    assert meta["created_by"]["inputs"].keys() == {"resume", "mc_rows"}
     assert meta["created_by"]["hyperparams"]["lr"] == SHORT.lr
 
 

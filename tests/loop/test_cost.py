@@ -38,9 +38,19 @@ def test_without_measurements_the_constants_stand() -> None:
     assert calibrated([]) == CostModel()
 
 
-@given(seconds, seconds)
-def test_after_one_iteration_the_forecast_of_its_settings_is_what_it_took(prepare_s: float, fit_s: float) -> None:
-    cost = calibrated([(WORK, Cost(prepare_s, fit_s))]).predict(WORK)
+def test_what_a_small_run_teaches_about_overhead_is_not_charged_to_the_searches_of_a_large_one() -> None:
+    small = replace(WORK, n=3000, budget_s=0.02, workers=2)
+    large = replace(WORK, workers=2)
+    slow_start = calibrated([(small, Cost(small.search_s + 60.0, 10.0))])
+    assert slow_start.predict(large).prepare_s < 1.2 * large.search_s
+
+
+@given(seconds, seconds, st.sampled_from([None, 50]))
+def test_after_one_iteration_the_forecast_of_its_settings_is_what_it_took(
+    prepare_s: float, fit_s: float, budget_evals: int | None
+) -> None:
+    work = replace(WORK, budget_evals=budget_evals)
+    cost = calibrated([(work, Cost(prepare_s, fit_s))]).predict(work)
     assert cost.prepare_s == pytest.approx(prepare_s)
     assert cost.fit_s == pytest.approx(fit_s)
 

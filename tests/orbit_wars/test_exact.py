@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+import sys
 from types import ModuleType
 
 import numpy as np
 
 from td_loop.games.orbit_wars import exact
 from td_loop.kernels import kernel
+
+
+def test_intel_s_vector_library_is_left_aside() -> None:
+    """In a process of its own: numba decides once, when it is first imported."""
+    code = "import td_loop.kernels; from numba.core.config import *; print(DISABLE_INTEL_SVML, USING_SVML)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["1", "False"]
 
 
 @kernel

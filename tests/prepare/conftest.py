@@ -54,7 +54,7 @@ def run(weights: Path, tmp_path: Path) -> Run:
             "n": 60,
             "k": 0.5,
             "budget": Budget(evals=3),
-            "workers": 2,
+            "workers": 1,
             "game": f"tests.prepare.faulty:{game}" if game else "tests.toy_game:GAME",
             "cache": tmp_path,
             "policy": WorkerPolicy(hang_grace_s=20.0),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from td_loop.errors import TdLoopError
+from td_loop.prepare.compute import compile_kernels
 from td_loop.prepare.pool import Outcome, Pool
-from td_loop.prepare.run import compile_kernels
 from td_loop.value.model import SplineValue
 from tests.prepare import recipes
 from tests.toy_game import GAME

@@ -40,7 +40,7 @@ def assert_equal(a: Arrays, b: Arrays, *, but: tuple[str, ...] = ()) -> None:
 
 
 def test_the_file_has_the_arrays_and_types_of_the_contract(run: Run, weights: Path, replays: ToyReplays) -> None:
-    arrays, meta, report = run(seed=3, iter_index=2, k=0.4)
+    arrays, meta, report = run(seed=3, iter_index=2, k=0.4, workers=2)
     f, n_r, n_a = len(GAME.feature_names), report.n_r, report.n_a
     assert n_r + n_a == 60  # I1
     expected = {"branch_a_engine_fallback": ("bool", (n_a,))}
@@ -146,23 +146,23 @@ def test_rows_that_kill_their_worker_once_are_tried_again_and_lose_nothing(
     assert_equal(arrays, run(n=100, k=1.0)[0])
 
 
-@pytest.mark.parametrize(("game", "grace"), [("DIES", 20.0), ("HANGS", 0.1)])
+@pytest.mark.parametrize(("game", "grace", "seed"), [("DIES", 20.0, 0), ("HANGS", 2.0, 1)])
 def test_rows_that_always_lose_their_worker_fall_back_and_take_no_others_along(
-    run: Run, replays: ToyReplays, capfd: pytest.CaptureFixture[str], game: str, grace: float
+    run: Run, replays: ToyReplays, capfd: pytest.CaptureFixture[str], game: str, grace: float, seed: int
 ) -> None:
-    arrays, meta, report = run(game=game, n=30, k=1.0, seed=1, policy=WorkerPolicy(hang_grace_s=grace))
+    arrays, meta, report = run(game=game, n=12, k=1.0, seed=seed, policy=WorkerPolicy(hang_grace_s=grace))
     bad = poison(arrays, replays)
-    assert 0 < bad.sum() < 30
+    assert 0 < bad.sum() < 12
     np.testing.assert_array_equal(arrays["branch_a_engine_fallback"], bad)
     assert meta["engine_fallback_rate"] == pytest.approx(bad.mean())
     assert report.fallbacks == bad.sum() == sum(w["fallbacks"] for w in meta["workers"])
-    good = run(n=30, k=1.0, seed=1)[0]
+    good = run(n=12, k=1.0, seed=seed)[0]
     np.testing.assert_array_equal(arrays["branch_a_target"][~bad], good["branch_a_target"][~bad])
     assert "rows were lost and are tried again" in capfd.readouterr().err
 
 
 def test_a_search_that_always_kills_is_given_up(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    arrays, _, report = run(game="DIES_ALWAYS", n=20, k=1.0, policy=WorkerPolicy(give_up_after=2))
+    arrays, _, report = run(game="DIES_ALWAYS", n=20, k=1.0, policy=WorkerPolicy(give_up_after=1))
     assert arrays["branch_a_engine_fallback"].all()
     assert report.fallbacks == 20
     err = capfd.readouterr().err
@@ -189,9 +189,9 @@ def test_a_search_that_never_ran_is_said_loudly(run: Run, capfd: pytest.CaptureF
 
 def test_kernels_that_workers_had_to_compile_are_named_once(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     run(game="COMPILES", n=100, k=0.0)
-    assert (
-        capfd.readouterr().err.count("workers compile kernels that the game's compile() left out: forgotten") == 1
-    )
+    err = capfd.readouterr().err
+    assert err.count("workers compile kernels") == 1
+    assert "forgotten" in err
 
 
 def test_a_row_that_can_never_be_computed_ends_the_run_by_name_and_leaves_no_file(

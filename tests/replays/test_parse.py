@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from td_loop.errors import ReplayError
 from td_loop.games.orbit_wars.replays.parse import parse_episode
 from td_loop.games.orbit_wars.replays.record import P_COMET, P_MEMBER, P_OWNER, P_PROD, P_SHIPS, GameRecord
+from td_loop.games.orbit_wars.replays.verify import verdict
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, NEXT_FLEET_ID, STEP
 from tests.replays.conftest import CRASH_STEP, Json
 
@@ -262,9 +266,10 @@ def _observation(k: int, **change: Any) -> Callable[[Json], object]:
         (lambda d: d["steps"][4].pop(), r"steps\[4\] has 1 seats"),
         (lambda d: d["steps"].pop(3), r"steps\[3\] holds the observation of step 4"),
         (lambda d: [s.update(observation={}) for s in d["steps"][5]], r"steps\[5\]: no seat's observation"),
-        (_observation(5, planets=[[0, 1, 2]]), "planets with other than 7"),
-        (_observation(5, planets=[None]), "malformed"),
-        (_observation(5, fleets=[[0, 0, "x", 1, 1, 1, 1]]), "malformed"),
+        (_observation(5, planets=[[0, 1, 2]]), r"steps\[5\] planets\[0\] is .\[0, 1, 2\]., not 7 numbers"),
+        (_observation(5, planets=[None]), r"steps\[5\] planets\[0\] is .None., not 7 numbers"),
+        (_observation(5, fleets=[[0, 0, "x", 1, 1, 1, 1]]), r"steps\[5\] fleets\[0\] is .*, not 7 numbers"),
+        (_observation(5, fleets=7), r"steps\[5\] fleets is .7., not a list"),
         (_observation(5, fleets=[[0, 0, None, 1, 1, 1, 1]]), r"steps\[5\] fleets\[0\]: x is nan, not a number"),
         (_observation(5, fleets=[[0, 5, 1, 1, 1, 1, 1]]), r"fleets\[0\]: owner is 5, not a whole number in 0..1"),
         (_observation(5, fleets=[[0, 0, 1, 1, 1, 1, 0]]), r"fleets\[0\]: ships is 0"),
@@ -294,6 +299,39 @@ def test_a_malformed_file_says_where(
 def test_what_is_no_episode_is_refused_by_name(data: bytes) -> None:
     with pytest.raises(ReplayError, match=r"^g\.json: "):
         parse_episode(data, "g.json")
+
+
+JUNK = st.sampled_from([None, True, -1, 0, 1, 1.5, 41, 99, 2**40, 1e308, float("nan"), "x", [], {}, [[]]])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_wrong_in_a_file_it_is_a_replay_error_or_a_game_that_verifies(
+    data: st.DataObject, game_2p: bytes
+) -> None:
+    """No damage raises anything else, and no number that gets through makes a kernel fail."""
+    root = orjson.loads(game_2p)
+    step = data.draw(st.sampled_from([0, 1, 10, 49, 50, 51, 59]))
+    part = data.draw(st.sampled_from([("configuration",), ("steps", step), ("steps", step, 0, "observation")]))
+    at: Any = part[-1]
+    parent: Any = root
+    for key in part[:-1]:
+        parent = parent[key]
+    for _ in range(data.draw(st.integers(0, 4))):
+        child = parent[at]
+        if not isinstance(child, list | dict) or not child:
+            break
+        parent, at = (
+            child,
+            data.draw(st.sampled_from(list(child) if isinstance(child, dict) else range(len(child)))),
+        )
+    parent[at] = data.draw(JUNK)
+    try:
+        record = parse_episode(json.dumps(root).encode(), "g")
+    except ReplayError:
+        return
+    assert verdict(record).label
+    assert verdict(replace(record, seed=None)).label
 
 
 def test_the_cycle_collector_is_left_as_it_was(game_4p: bytes) -> None:

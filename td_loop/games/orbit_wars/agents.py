@@ -116,8 +116,8 @@ def _blunder(position: Position, seat: int, rng: np.random.Generator, action: Ac
 
 
 RUSHER = Style(horizon=40.0, enemy=4.0, trade=0.1, overkill=0.5, reach=30.0, support=0.0)
-GREEDY = Style(horizon=60.0, enemy=1.0, reach=30.0)
-BALANCED = Style(horizon=60.0, enemy=1.0, least=1.0, reach=25.0, front=20.0)
+GREEDY = Style(horizon=60.0, reach=30.0)
+BALANCED = Style(horizon=36.0, trade=0.6, least=1.0, reach=20.0, front=20.0, allies=3.0)
 SETTLER = Style(horizon=60.0, enemy=-0.8, trade=0.6, least=1.5, reach=25.0, reserve=15.0)  # two make long games
 
 STYLES: dict[str, Style] = {"rusher": RUSHER, "greedy": GREEDY, "balanced": BALANCED, "settler": SETTLER}

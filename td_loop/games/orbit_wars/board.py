@@ -152,6 +152,11 @@ def _draw(seed: int, episode_steps: int, ship_speed: float, comet_speed: float) 
     return _Map(board, radius, prod, home)
 
 
+def forget() -> None:
+    """Drop the maps kept in memory; a benchmark that counts their making calls this."""
+    _draw.cache_clear()
+
+
 def empty_state(planet_capacity: int, fleet_capacity: int, groups: int) -> State:
     """A state without planets and fleets, step 0."""
     c, n = planet_capacity, fleet_capacity

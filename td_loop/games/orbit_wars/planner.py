@@ -176,7 +176,7 @@ def _estimate_joint(
     for k in range(n):
         src = ws.order[k]
         need, since, holder = shortfall(fc, dst, seat, ws.eta[src], fc.span[TICKS])
-        if need == 0:
+        if need == 0 or holder < 0:  # a neutral planet can wait until one source has enough
             return 0.0
         if ws.free[src] * style.allies < need:  # driblets are slow and give the attack away
             continue

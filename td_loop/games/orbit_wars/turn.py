@@ -214,6 +214,9 @@ def move_fleets(board: Board, s: State, w: Scratch) -> None:
     """
     n = s.head[N_PLANETS]
     two = board.cfg[SQUARE]
+    p_x = s.p_x
+    p_y = s.p_y
+    reach = w.reach
     kept = 0
     for f in range(s.head[N_FLEETS]):
         angle = s.f_angle[f]
@@ -224,12 +227,15 @@ def move_fleets(board: Board, s: State, w: Scratch) -> None:
         nx = x + math.cos(angle) * speed
         ny = y + math.sin(angle) * speed
         own = abs(nx - x) + abs(ny - y)
+        near = 0
+        for i in range(n):  # no branch, no exit: this loop becomes vector instructions
+            near += max(abs(x - p_x[i]), abs(y - p_y[i])) <= reach[i] + own
         hit = False
-        for i in range(n):
+        for i in range(n if near else 0):
             # One branch for both axes: which of them is the far one is a coin toss to the processor.
-            if max(abs(x - s.p_x[i]), abs(y - s.p_y[i])) > w.reach[i] + own:
+            if max(abs(x - p_x[i]), abs(y - p_y[i])) > reach[i] + own:
                 continue
-            if swept_hit(x, y, nx, ny, s.p_x[i], s.p_y[i], w.new_x[i], w.new_y[i], s.p_radius[i]):
+            if swept_hit(x, y, nx, ny, p_x[i], p_y[i], w.new_x[i], w.new_y[i], s.p_radius[i]):
                 w.arrivals[i, s.f_owner[f]] += ships
                 hit = True
                 break

@@ -148,10 +148,13 @@ def _cfg(first: Json, configuration: Json) -> Array:
 
 def _table(lists: Sequence[list[Any]], what: str, columns: Sequence[_Column]) -> tuple[Array, Array]:
     """f64[rows, 7] of all frames' planets or fleets, checked, and i64[T] rows a frame."""
-    rows = list(chain.from_iterable(lists))
-    if set(map(len, rows)) - {len(columns)}:
-        raise ReplayError(f"{what} with other than {len(columns)} entries")
-    flat = np.fromiter(chain.from_iterable(rows), np.float64, count=len(columns) * len(rows))
+    try:
+        rows = list(chain.from_iterable(lists))
+        if set(map(len, rows)) - {len(columns)}:
+            raise ValueError("rows of several lengths")
+        flat = np.fromiter(chain.from_iterable(rows), np.float64, count=len(columns) * len(rows))
+    except (TypeError, ValueError) as e:
+        raise ReplayError(_odd_row(lists, what, len(columns))) from e
     table = flat.reshape(-1, len(columns))
     counts = np.fromiter(map(len, lists), np.int64, count=len(lists))
     for x, column in zip(table.T, columns, strict=True):
@@ -168,6 +171,17 @@ def _table(lists: Sequence[list[Any]], what: str, columns: Sequence[_Column]) ->
                 f"not {kind} in {column.lowest:g}..{column.highest:g}"
             )
     return table, counts
+
+
+def _odd_row(lists: Sequence[Any], what: str, length: int) -> str:
+    """Where the first row stands that is not a list of `length` numbers, for a message."""
+    for k, rows in enumerate(lists):
+        if not isinstance(rows, list):
+            return f"steps[{k}] {what} is {str(rows)[:40]!r}, not a list"
+        for i, row in enumerate(rows):
+            if not (isinstance(row, list) and len(row) == length and all(isinstance(x, int | float) for x in row)):
+                return f"steps[{k}] {what}[{i}] is {str(row)[:40]!r}, not {length} numbers"
+    return f"{what} are not lists of {length} numbers"
 
 
 def _check_homes(comet: Array, there: Array, M: int) -> None:
