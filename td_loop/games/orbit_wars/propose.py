@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.orbit_wars.aim import aim
+from td_loop.games.orbit_wars.aims import Aims, aim_once, make_aims
 from td_loop.games.orbit_wars.forecast import MARKS, NEVER, PLANETS, TICKS, Forecast, holding, send, spare
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
@@ -47,6 +47,7 @@ class Pool(NamedTuple):
     ships: I64
     eta: I64
     angle: F64
+    aims: Aims
 
 
 def make_pool(capacity: int) -> Pool:
@@ -59,7 +60,7 @@ def make_pool(capacity: int) -> Pool:
 
     return Pool(
         ints(1), ints(q), ints(q), np.zeros(q), ints(q, SLOTS), ints(*launches), ints(*launches), ints(*launches),
-        np.zeros(launches),
+        np.zeros(launches), make_aims(capacity),
     )  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
             pool.key[q] = second + GROUP_DETOUR
             q += 1
     pool.at[0] = q
+    pool.aims.n[:] = 0
     order = np.argsort(pool.key[:q], kind="mergesort")
     source, target = pool.source[:q].copy(), pool.target[:q].copy()
     for j in range(q):
@@ -182,7 +184,7 @@ def propose_single(
     if owner != seat and have + 2 * fc.prod[dst] < there:
         return
     free = spare(fc, src)
-    ok, angle, eta = aim(board, paths, state, src, dst, have)
+    ok, angle, eta = aim_once(pool.aims, board, paths, state, src, dst, have)
     if not ok or eta > fc.span[TICKS]:
         return
     owner, there = holding(fc, dst, eta)
@@ -190,13 +192,13 @@ def propose_single(
         tick, lacking = shortfall(fc, dst)
         if fc.owner[dst] == seat and tick < NEVER and eta <= tick:
             n = min(have, lacking + 1)
-            ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
             if ok2 and eta2 <= tick:
                 slot = _put(pool, q, slot, src, n, eta2, angle2)
         for part in range(2):
             n = free if part == 0 else (free + 1) // 2
             if n >= 2:
-                ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+                ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
                 if ok2 and eta2 <= fc.span[TICKS]:
                     slot = _put(pool, q, slot, src, n, eta2, angle2)
         return
@@ -204,7 +206,7 @@ def propose_single(
         # The least that captures: fewer ships fly slower, and what they meet depends on when they arrive.
         n = min(have, there + 1 + _margin(owner, there + 1))
         for _ in range(4):
-            ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
             if not ok2 or eta2 > fc.span[TICKS]:
                 break
             owner2, there2 = holding(fc, dst, eta2)
@@ -218,11 +220,11 @@ def propose_single(
                 break
         n = min(free, (there + 1) * 3 // 2 + 3)
         if n > there and n < have:
-            ok2, angle2, eta2 = aim(board, paths, state, src, dst, n)
+            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
             if ok2 and eta2 <= fc.span[TICKS]:
                 slot = _put(pool, q, slot, src, n, eta2, angle2)
         if free > there and free < have:
-            ok2, angle2, eta2 = aim(board, paths, state, src, dst, free)
+            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, free)
             if ok2 and eta2 <= fc.span[TICKS]:
                 slot = _put(pool, q, slot, src, free, eta2, angle2)
         slot = _put(pool, q, slot, src, have, eta, angle)
@@ -265,7 +267,7 @@ def propose_group(
         best_n = min(spare(fc, best), fc.ships[best])
         if best_n < LEAST_IN_GROUP:
             continue
-        ok, best_angle, best_eta = aim(board, paths, state, best, dst, best_n)
+        ok, best_angle, best_eta = aim_once(pool.aims, board, paths, state, best, dst, best_n)
         if not ok or best_eta > fc.span[TICKS]:
             continue
         late = max(late, best_eta)
@@ -274,7 +276,7 @@ def propose_group(
             break
         least = there + 1 + _margin(owner, there + 1)
         if best_n > least:
-            ok, angle, eta = aim(board, paths, state, best, dst, least)
+            ok, angle, eta = aim_once(pool.aims, board, paths, state, best, dst, least)
             if ok and eta <= late + 3:
                 best_n, best_eta, best_angle = least, eta, angle
         pool.src[q, 0, used] = best

@@ -100,12 +100,11 @@ def take_back(
 
 
 @kernel
-def go_back(plan: Plan, pool: Pool, fc: Forecast, kept: Kept) -> None:
-    """Make `plan` what `keep` remembered."""
+def go_back(plan: Plan, fc: Forecast, kept: Kept) -> None:
+    """Make `plan` what `keep` remembered; candidates proposed since stay, and are evaluated before any is made."""
     seat = plan.at[SEAT]
     for j in range(plan.at[N_PLAN]):
         send(fc, seat, plan.src[j], plan.dst[j], -plan.ships[j], plan.eta[j])
-        touched(plan, pool, plan.src[j], plan.dst[j])
     n = kept.n[0]
     for j in range(n):
         plan.src[j] = kept.launches[0, j]
@@ -116,7 +115,6 @@ def go_back(plan: Plan, pool: Pool, fc: Forecast, kept: Kept) -> None:
         plan.made[j] = kept.launches[5, j]
         plan.angle[j] = kept.angle[j]
         send(fc, seat, plan.src[j], plan.dst[j], plan.ships[j], plan.eta[j])
-        touched(plan, pool, plan.src[j], plan.dst[j])
     plan.at[N_PLAN] = n
     plan.value[0] = kept.value[0]
     _changed(plan)

@@ -95,7 +95,7 @@ class OrbitSearch:
                 failed = 0
             else:
                 failed += 1
-                go_back(plan, b.pool, b.forecast, kept)
+                go_back(plan, b.forecast, kept)
         n = kept.n[0]
         launches = (kept.launches[0, :n], kept.angle[:n], kept.launches[2, :n])
         return Decision(np.column_stack(launches).astype(np.float64), int(plan.at[EVALS]))
