@@ -2,7 +2,8 @@
 
 Everything is taken from the forecast, so a launch shows by its consequences: ships count where they land, a planet
 that a fleet will take counts as taken. What is common to all seats says nothing under a softmax over seats, so the
-turn enters only through products. `C` planets, `F` features; near and far are the marks of `forecast.py`.
+turn enters only through products. Nothing counts that a search could have for the asking (ships under way as such,
+say: a value function that was fitted to like them makes it launch for the sake of launching). `C` planets, `F` features; near and far are the marks of `forecast.py`.
 """
 
 from __future__ import annotations
@@ -32,14 +33,12 @@ FEATURE_NAMES = (
     "prod_far",
     "planets_far",  # share of all owned planets
     "c_prod",  # share of the discounted production of all turns left
-    "aloft",  # ships under way now, per ship on the board
     "wealth",  # share of ships_near + c_prod, in ships
     "wealth_log",  # log of own wealth over that of the strongest opponent
     "wealth_late",  # wealth_log, growing in over the first LATE turns
     "ships_log",  # log of own ships over those of the opponent with most, near
     "prod_log",  # log of own production over that of the opponent with most, far
     "ships_lead",  # ships ahead of that opponent, in units of what will be made in the next LEAD_TURNS turns
-    "prod_lead_early",  # production ahead of that opponent, fading over the first LATE turns
     "neutral",  # production of neutral planets, as far as they lie in own reach, per owned production
     "neutral_cheap",  # the same, planets with small garrisons only
     "danger",  # own production that the strongest opponent around could take, per owned production
@@ -50,7 +49,6 @@ FEATURE_NAMES = (
     "frontier",  # how near own garrisons are to opponents
     "reach",  # how near own garrisons are to planets of others, neutral ones too
     "comets",  # share of what held comets will still make, per owned production
-    "largest",  # largest own garrison, per ship on the board
 )
 N_FEATURES = len(FEATURE_NAMES)
 
@@ -62,7 +60,7 @@ CHEAP = 20.0
 """Garrison at which a neutral planet counts 1/e as cheap."""
 
 # Rows of Sums: what each seat has
-NEAR, FAR, PROD_NEAR, PROD_FAR, COUNT, C_PROD, ALOFT, LARGEST, COMETS, SHIPS_NOW = range(10)
+NEAR, FAR, PROD_NEAR, PROD_FAR, COUNT, C_PROD, COMETS = range(7)
 
 
 class Lay(NamedTuple):
@@ -70,13 +68,13 @@ class Lay(NamedTuple):
 
     close: F64  # [C, C] exp(-distance / RANGE)
     reach: F64  # [4, C] ships of a seat around a planet, weighted by `close`
-    sums: F64  # [10, 4]
-    total: F64  # [10] sum of `sums` over the seats
+    sums: F64  # [7, 4]
+    total: F64  # [7] sum of `sums` over the seats
 
 
 def make_lay(capacity: int) -> Lay:
     """Buffers for boards of `capacity` planets."""
-    return Lay(np.zeros((capacity, capacity)), np.zeros((4, capacity)), np.zeros((10, 4)), np.zeros(10))
+    return Lay(np.zeros((capacity, capacity)), np.zeros((4, capacity)), np.zeros((7, 4)), np.zeros(7))
 
 
 @kernel
@@ -116,17 +114,11 @@ def _add_up(fc: Forecast, lay: Lay) -> None:
     for tick in range(HORIZON + 2):
         for s in range(seats):
             ships = fc.landing[tick, s]
-            sums[ALOFT, s] += ships
             if tick > near:
                 sums[NEAR, s] += ships
             if tick > far:
                 sums[FAR, s] += ships
-    for s in range(seats):
-        sums[SHIPS_NOW, s] = sums[ALOFT, s]
     for i in range(n):
-        owner = fc.owner_at[0, i]
-        if owner >= 0:
-            sums[SHIPS_NOW, owner] += fc.ships_at[0, i]
         owner = fc.owner_at[1, i]
         if owner >= 0:
             ships = np.float64(fc.ships_at[1, i])
@@ -139,7 +131,6 @@ def _add_up(fc: Forecast, lay: Lay) -> None:
             sums[FAR, owner] += fc.ships_at[2, i]
             sums[PROD_FAR, owner] += fc.prod_at[2, i]
             sums[COUNT, owner] += 1.0
-            sums[LARGEST, owner] = max(sums[LARGEST, owner], np.float64(fc.ships_at[2, i]))
         for s in range(seats):
             sums[C_PROD, s] += fc.c_prod[i, s]
             if fc.gone[i] < NEVER:
@@ -217,22 +208,19 @@ def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
         row[3] = _share(sums[PROD_FAR, s], total[PROD_FAR])
         row[4] = _share(sums[COUNT, s], total[COUNT])
         row[5] = _share(sums[C_PROD, s], total[C_PROD])
-        row[6] = _share(sums[ALOFT, s], total[SHIPS_NOW])
-        row[7] = _share(wealth, total[NEAR] + total[C_PROD])
-        row[8] = wealth_log
-        row[9] = wealth_log * late
-        row[10] = math.log((sums[NEAR, s] + 10.0) / (other_ships + 10.0))
-        row[11] = math.log((sums[PROD_FAR, s] + 2.0) / (other_prod + 2.0))
-        row[12] = (sums[NEAR, s] - other_ships) / (total[NEAR] + total[PROD_NEAR] * turns + 1.0)
-        row[13] = (sums[PROD_FAR, s] - other_prod) / owned * (1.0 - late)
-        row[14] = neutral / owned
-        row[15] = cheap / owned
-        row[16] = danger / owned
-        row[17] = strike / owned
-        row[18] = hold / owned
-        row[19] = territory / (board_prod + 1.0)
-        row[20] = pressure / max(n, 1)
-        row[21] = frontier / (garrisons + 1.0)
-        row[22] = outward / (garrisons + 1.0)
-        row[23] = sums[COMETS, s] / (total[C_PROD] + 1.0)
-        row[24] = sums[LARGEST, s] / (total[FAR] + 1.0)
+        row[6] = _share(wealth, total[NEAR] + total[C_PROD])
+        row[7] = wealth_log
+        row[8] = wealth_log * late
+        row[9] = math.log((sums[NEAR, s] + 10.0) / (other_ships + 10.0))
+        row[10] = math.log((sums[PROD_FAR, s] + 2.0) / (other_prod + 2.0))
+        row[11] = (sums[NEAR, s] - other_ships) / (total[NEAR] + total[PROD_NEAR] * turns + 1.0)
+        row[12] = neutral / owned
+        row[13] = cheap / owned
+        row[14] = danger / owned
+        row[15] = strike / owned
+        row[16] = hold / owned
+        row[17] = territory / (board_prod + 1.0)
+        row[18] = pressure / max(n, 1)
+        row[19] = frontier / (garrisons + 1.0)
+        row[20] = outward / (garrisons + 1.0)
+        row[21] = sums[COMETS, s] / (total[C_PROD] + 1.0)

@@ -27,7 +27,7 @@ from td_loop.games.orbit_wars.state import EPISODE, Action, Position
 from td_loop.value.kernel import segment_of
 from td_loop.value.model import SplineValue
 
-SLICE = 24
+SLICE = 48
 """Steps between two looks at the clock: well under a millisecond."""
 PATIENCE = 24
 """Second thoughts in a row that brought nothing after which the search is content."""
