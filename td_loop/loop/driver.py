@@ -48,11 +48,12 @@ def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Seque
         program = config.stage_command(stage)[0]
         if shutil.which(program) is None:
             raise UsageError(f"--{stage}-cmd: there is no program {program!r}")
-    # A wrong bootstrap must not leave an empty run behind; a run that exists has its own copy.
-    bootstrap = None if (run / MANIFEST).exists() else rundir.find_bootstrap(config.bootstrap)
+    if not (run / MANIFEST).exists():
+        rundir.find_bootstrap(config.bootstrap)  # a wrong one must not leave an empty run behind
     make_dir(run)
     with run_lock(run / LOCK), Signals() as signals:
-        return _Driver(config, run, runner, signals, forecast).loop(rundir.open_run(run, config, bootstrap))
+        driver = _Driver(config, run, runner, signals, forecast)
+        return driver.loop(rundir.open_run(run, config, driver.console.warn))
 
 
 @dataclass

@@ -15,6 +15,8 @@ from td_loop.files import load_npz, read_json
 Array = npt.NDArray[Any]
 
 FORMAT_VERSION = 1
+WEIGHTS_VERSION = 2
+"""Version of td_loop's own weights files, as in `td_loop.value.model`, which the loop does not know."""
 # Name (with the branch in it) -> kinds of dtype, shape after the row; -1 is any length.
 _ROW_ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
     "branch_{}_frame_id": ("i", ()),
@@ -134,6 +136,24 @@ def check_weights(path: Path, like: Path | None = None) -> None:
         now, then = ({k: a.shape for k, a in z.items()} for z in (arrays, before))
         if now != then:
             raise WeightsError(f"{path}: its arrays are {now}, those of its V_snap {like} are {then}")
+
+
+def check_bootstrap(path: Path) -> None:
+    """Check weights that a run is to start from: `check_weights`, and the format version of a spline.
+
+    A model of another kind, which the user's own stages know, has no knots and is not asked for its version.
+
+    Raises:
+        WeightsError: it is not so.
+    """
+    check_weights(path)
+    arrays, meta = load_npz(path, WeightsError)
+    version = meta.get("format_version")
+    if "knots" in arrays and version != WEIGHTS_VERSION:
+        raise WeightsError(
+            f"{path}: unknown format version {version!r}, this program reads {WEIGHTS_VERSION}; give another "
+            "--bootstrap, or fit one with `td-loop fit` without --resume"
+        )
 
 
 def n_features(weights: Path, default: int = 32) -> int:

@@ -7,6 +7,8 @@ files that are there, and the links are derived from it again.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from td_loop.errors import ManifestError, WeightsError
@@ -23,7 +25,7 @@ from td_loop.loop.layout import (
     iter_dirs,
 )
 from td_loop.loop.manifest import Manifest, Status, read_manifest, write_manifest
-from td_loop.loop.outputs import check_weights
+from td_loop.loop.outputs import check_bootstrap
 from td_loop.loop.plan import prunable
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -40,7 +42,7 @@ def find_bootstrap(path: Path) -> Path:
         candidates.append(_REPOSITORY / DEFAULT_BOOTSTRAP)
     for candidate in candidates:
         if candidate.exists():
-            check_weights(candidate)
+            check_bootstrap(candidate)
             return candidate
     places = " or ".join(str(c.absolute()) for c in candidates)
     raise WeightsError(
@@ -49,24 +51,28 @@ def find_bootstrap(path: Path) -> Path:
     )
 
 
-def open_run(run: Path, config: RunConfig, bootstrap: Path | None) -> Manifest:
+def open_run(run: Path, config: RunConfig, say: Callable[[str], None]) -> Manifest:
     """Start a run, or resume the one that is there. The caller holds the lock.
 
     Args:
         run: the run directory; it exists.
         config: of this invocation.
-        bootstrap: weights for a new run; None to resume.
+        say: receives what a person should know about the weights that the run starts from.
 
     Raises:
         ManifestError: what is there cannot be resumed; nothing was changed.
+        WeightsError: there is nothing to start from, or it cannot be used; nothing was changed.
     """
-    manifest = read_manifest(run)
-    if manifest is None:
-        assert bootstrap is not None
-        manifest = _start(run, config, bootstrap)
+    before = read_manifest(run)
+    if before is None:
+        manifest = _start(run, config, find_bootstrap(config.bootstrap))
     else:
-        manifest = manifest.resumed(config.tag, config.hyperparams())
-        verify(run, manifest)
+        manifest = before.resumed(config.tag, config.hyperparams())
+        if manifest.iters:
+            verify(run, manifest)
+            _warn_about_bootstrap(config.bootstrap, manifest, say)
+        else:
+            manifest = _rebase(run, config, manifest, say)
         write_manifest(run, manifest)
     sweep(run, manifest)
     link(run, manifest)
@@ -79,6 +85,39 @@ def _start(run: Path, config: RunConfig, bootstrap: Path) -> Manifest:
     manifest = Manifest.new(config.tag, sha256(copy), config.hyperparams())
     write_manifest(run, manifest)
     return manifest
+
+
+def _rebase(run: Path, config: RunConfig, manifest: Manifest, say: Callable[[str], None]) -> Manifest:
+    """While nothing is promoted, start from the bootstrap that this invocation names.
+
+    Without this a bootstrap that turned out to be unfit would occupy the tag for ever. Also heals a kill between
+    the copy and the manifest.
+    """
+    copy = run / BOOTSTRAP_COPY
+    try:
+        given = find_bootstrap(config.bootstrap)
+    except WeightsError:
+        if config.bootstrap != DEFAULT_BOOTSTRAP:
+            raise
+        verify(run, manifest)  # an installed package: there is no default, but the run has its copy
+        return manifest
+    digest = sha256(given)
+    if not copy.is_file() or sha256(copy) != digest:
+        write_bytes(copy, given.read_bytes())
+    if digest == manifest.bootstrap_sha256:
+        return manifest
+    say(f"nothing was promoted in {run} yet: it now starts from {given} (sha256 {digest[:12]}...)")
+    return replace(manifest, bootstrap_sha256=digest)
+
+
+def _warn_about_bootstrap(bootstrap: Path, manifest: Manifest, say: Callable[[str], None]) -> None:
+    """A default that changed since says nothing; a file that was named and does not count does."""
+    if bootstrap == DEFAULT_BOOTSTRAP or not bootstrap.is_file() or sha256(bootstrap) == manifest.bootstrap_sha256:
+        return
+    say(
+        f"--bootstrap {bootstrap} is not used: the run goes on from {manifest.latest_good}; to start from other "
+        "weights take another --tag"
+    )
 
 
 def verify(run: Path, manifest: Manifest) -> None:

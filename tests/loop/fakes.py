@@ -34,9 +34,9 @@ FEATURES = 3
 VAL = (0.70, 0.65, 0.60)
 
 
-def write_bootstrap(path: Path) -> Path:
+def write_bootstrap(path: Path, *, coef: float = 0.0, version: int = 2) -> Path:
     knots = np.tile(np.arange(5.0), (FEATURES, 1))
-    save_npz(path, {"knots": knots, "coef": np.zeros((2, FEATURES, 5))}, {"format_version": 2})
+    save_npz(path, {"knots": knots, "coef": np.full((2, FEATURES, 5), coef)}, {"format_version": version})
     return path
 
 
