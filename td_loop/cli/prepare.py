@@ -53,7 +53,10 @@ def prepare_command(
     ] = None,
     mc_rows: Annotated[
         Path | None,
-        typer.Option(help="Outcome rows npz: kept if of the same replays, gamma and features, else (re)written."),
+        typer.Option(
+            help="Outcome rows npz: written where there is none, kept if of the same replays, gamma and features, "
+            "else refused."
+        ),
     ] = None,
     mc_only: Annotated[bool, typer.Option("--mc-only", help="Write --mc-rows and nothing else.")] = False,
     gamma: Annotated[

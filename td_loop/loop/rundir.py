@@ -19,6 +19,7 @@ from td_loop.loop.layout import (
     BOOTSTRAP_COPY,
     BRANCH_DATA,
     LATEST_GOOD,
+    MC_ROWS,
     TRIMMED,
     V_SNAP,
     iter_dir,
@@ -72,7 +73,7 @@ def open_run(run: Path, config: RunConfig, say: Callable[[str], None]) -> Manife
             verify(run, manifest)
             _warn_about_bootstrap(config.bootstrap, manifest, say)
         else:
-            manifest = _rebase(run, config, manifest, say)
+            manifest = _rebase(run, config, before, manifest, say)
         write_manifest(run, manifest)
     sweep(run, manifest)
     link(run, manifest)
@@ -87,13 +88,19 @@ def _start(run: Path, config: RunConfig, bootstrap: Path) -> Manifest:
     return manifest
 
 
-def _rebase(run: Path, config: RunConfig, manifest: Manifest, say: Callable[[str], None]) -> Manifest:
-    """While nothing is promoted, start from the bootstrap that this invocation names.
+def _rebase(
+    run: Path, config: RunConfig, before: Manifest, manifest: Manifest, say: Callable[[str], None]
+) -> Manifest:
+    """While nothing is promoted, start from the bootstrap (and the replays) that this invocation names.
 
     Without this a bootstrap that turned out to be unfit would occupy the tag for ever. Also heals a kill between
     the copy and the manifest.
     """
     copy = run / BOOTSTRAP_COPY
+    if any(
+        before.hyperparams_current.get(key) != manifest.hyperparams_current[key] for key in ("replays", "game")
+    ):
+        remove(run / MC_ROWS)  # of other replays; nothing was judged by them yet
     try:
         given = find_bootstrap(config.bootstrap)
     except WeightsError:
@@ -106,6 +113,7 @@ def _rebase(run: Path, config: RunConfig, manifest: Manifest, say: Callable[[str
         write_bytes(copy, given.read_bytes())
     if digest == manifest.bootstrap_sha256:
         return manifest
+    remove(run / MC_ROWS)  # they depend on the weights' gamma
     say(f"nothing was promoted in {run} yet: it now starts from {given} (sha256 {digest[:12]}...)")
     return replace(manifest, bootstrap_sha256=digest)
 

@@ -48,19 +48,33 @@ def provenance(game: Game[Any, Any], replays: ReplaySet[Any, Any], gamma: float)
 
 
 def ensure_mc_rows(path: Path, game: Game[Any, Any], replays: ReplaySet[Any, Any], gamma: float) -> McReport:
-    """Keep the file at `path` when it is whole and of this provenance; write it otherwise.
+    """Write the file at `path` where there is none, or half of one; keep one that is whole and of this provenance.
 
     Raises:
         ReplayError: no game has a known outcome.
-        CacheError: `path` is a file of another kind, which is left alone.
+        CacheError: `path` is a file of another kind or provenance, which is left alone: a run that changed its
+            validation rows on the way would compare losses that cannot be compared.
     """
     wanted = provenance(game, replays, gamma)
     kept = _read(path)
-    if kept and {key: kept[1].get(key) for key in wanted} == wanted:
+    if kept:
+        other = [key for key in wanted if kept[1].get(key) != wanted[key]]
+        if other:
+            raise CacheError(
+                f"{path}: made with {_difference(other, kept[1], wanted)}; outcome rows that exist are never "
+                "replaced: go back to what they were made with, choose another --mc-rows (in a run: another "
+                "--tag), or remove the file"
+            )
         return McReport(path, len(kept[0]["turn"]), kept[1]["n_games"], kept[1]["n_val_games"], written=False)
     arrays, counts = gather(game, replays, gamma)
     save_npz(path, arrays, {**wanted, **counts})
     return McReport(path, len(arrays["turn"]), counts["n_games"], counts["n_val_games"], written=True)
+
+
+def _difference(other: list[str], found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """What is different, in words; long values are not spelled out."""
+    words = {"replay_set_hash": "other replays", "feature_names": "other features"}
+    return ", ".join(words.get(key, f"{key} {found.get(key)!r}, now it is {wanted[key]!r}") for key in other)
 
 
 def _read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] | None:

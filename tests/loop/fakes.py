@@ -74,13 +74,13 @@ def prepare(flags: Flags, **replaced: Any) -> int:
     return 0
 
 
-def prepare_with(change: Callable[[dict[str, Any]], None]) -> Behaviour:
-    """A prepare whose arrays `change` has changed in place."""
+def prepare_with(change: Callable[[dict[str, Any]], None] = lambda _: None, **meta: Any) -> Behaviour:
+    """A prepare whose arrays `change` has changed in place, with `meta` added to its own."""
 
     def behave(flags: Flags) -> int:
-        arrays, meta = cache_of(flags)
+        arrays, own = cache_of(flags)
         change(arrays)
-        save_npz(Path(flags["--out"]), arrays, meta)
+        save_npz(Path(flags["--out"]), arrays, own | meta)
         return 0
 
     return behave

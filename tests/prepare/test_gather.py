@@ -80,19 +80,24 @@ class OtherFeatures(Toy):
     feature_names = (*Toy.feature_names[:-1], "danger")
 
 
-def test_a_file_of_other_provenance_is_written_again(replays: ToyReplays, tmp_path: Path) -> None:
+def test_a_file_of_other_provenance_is_refused_and_left_alone(replays: ToyReplays, tmp_path: Path) -> None:
     path = tmp_path / "mc_rows.npz"
+    ensure_mc_rows(path, GAME, replays, 0.9)
+    before = path.read_bytes()
     fewer = some(tmp_path / "fewer.json", replays.seeds[:20])
-    cases: list[tuple[Toy, ReplaySet, float]] = [  # type: ignore[type-arg]
-        (GAME, replays, 0.9),
-        (GAME, replays, 0.8),
-        (GAME, fewer, 0.8),
-        (OtherFeatures(), fewer, 0.8),
+    cases: list[tuple[Toy, ReplaySet, float, str]] = [  # type: ignore[type-arg]
+        (GAME, replays, 0.8, "gamma 0.9, now it is 0.8"),
+        (GAME, fewer, 0.9, "other replays"),
+        (OtherFeatures(), fewer, 0.9, "other features, other replays"),
     ]
-    for game, games, gamma in cases:
-        assert ensure_mc_rows(path, game, games, gamma).written
-        assert not ensure_mc_rows(path, game, games, gamma).written
-        _, meta = load_npz(path)
+    for game, games, gamma, what in cases:
+        with pytest.raises(CacheError, match=rf"mc_rows\.npz: made with {what}; .*another --tag"):
+            ensure_mc_rows(path, game, games, gamma)
+        assert path.read_bytes() == before
+        # Elsewhere they are welcome, under what they were made with.
+        elsewhere = tmp_path / f"{what}.npz"
+        assert ensure_mc_rows(elsewhere, game, games, gamma).written
+        _, meta = load_npz(elsewhere)
         assert meta["gamma"] == gamma
         assert meta["replay_set_hash"] == games.content_hash
         assert tuple(meta["feature_names"]) == game.feature_names
