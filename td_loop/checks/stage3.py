@@ -29,6 +29,8 @@ PLATEAU_KL = 1e-4
 PLATEAU_ITERS = 3
 """Consecutive iterations of unmoved targets that make a plateau (S3.7)."""
 
+NO_PREVIOUS = "no iteration before to compare with"
+
 
 def stage3(
     cache: Cache,
@@ -37,6 +39,7 @@ def stage3(
     k: float,
     seg_uniform_tau: float,
     previous: Cache | None = None,
+    lacking: str = NO_PREVIOUS,
     previous_kls: Sequence[float | None] = (),
 ) -> tuple[Verdict, ...]:
     """All stage-3 checks, in order.
@@ -47,6 +50,7 @@ def stage3(
         k: probability that a row is an agent row.
         seg_uniform_tau: allowed deviation of a segment's seat means from uniform.
         previous: `branch_r_frame_id`, `branch_r_focal_seat`, `branch_r_target` of the iteration before, if any.
+        lacking: why there is no `previous`.
         previous_kls: S3.7's mean KL of the iterations before, oldest first; None where it had no data.
     """
     n_r, n_a = len(cache["branch_r_target"]), len(cache["branch_a_target"])
@@ -57,7 +61,7 @@ def stage3(
         branch_a_fraction(n_r, n_a, k),
         engine_fallback(cache["branch_a_engine_fallback"]),
         segment_means(cache, seg_uniform_tau),
-        kl_drift(cache, previous, previous_kls),
+        kl_drift(cache, previous, previous_kls, lacking),
     )
 
 
@@ -145,13 +149,15 @@ def segment_means(cache: Cache, tau: float) -> Verdict:
     return Verdict("S3.6", Severity.SOFT, worst <= tau, f"mean target of {where} (tau {tau:g})", numbers)
 
 
-def kl_drift(cache: Cache, previous: Cache | None, previous_kls: Sequence[float | None]) -> Verdict:
+def kl_drift(
+    cache: Cache, previous: Cache | None, previous_kls: Sequence[float | None], lacking: str = NO_PREVIOUS
+) -> Verdict:
     """S3.7, soft: how far V_snap moved the replay targets since the iteration before; fails on a plateau.
 
     Mean over the rows with the same frame and focal seat in both of KL(now || before) in nats.
     """
     if previous is None:
-        return Verdict("S3.7", Severity.SOFT, None, "no iteration before to compare with", _no_kl())
+        return Verdict("S3.7", Severity.SOFT, None, lacking, _no_kl())
     now, before = _intersection(cache, previous)
     if not len(now):
         return Verdict("S3.7", Severity.SOFT, None, "no row in common with the iteration before", _no_kl())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from td_loop.checks import Severity, Verdict, failed, knot_coverage, stage3, stage4
+from td_loop.checks.stage3 import NO_PREVIOUS
 from td_loop.checks.stage4 import final_val_mc_nll
 from td_loop.errors import DataError
 from td_loop.files import fsync_file, sha256, write_json
@@ -75,7 +76,7 @@ class Attempt:
             "engine_fallback_rate": None,
         }
         p = c.prepare
-        settings = {
+        settings: Json = {
             "n": p.n,
             "k": p.k,
             "budget_s": p.budget_s,
@@ -87,16 +88,22 @@ class Attempt:
         if exit_code != 0:
             return self._stage3(done, settings, (), _exit_failure("prepare", exit_code, self.paths))
         try:
-            cache = read_branch_data(self.paths.branch_data, v_snap_sha256=self.record.v_snap_sha256)
+            cache, meta = read_branch_data(self.paths.branch_data, v_snap_sha256=self.record.v_snap_sha256)
         except DataError as e:
             return self._stage3(done, settings, (), f"prepare exited with 0 but left no valid output: {e}")
         earlier = [r for r in self.manifest.iters if r.i < i]
+        replays = meta.get("replay_set_hash")
+        settings |= {"replay_set_hash": replays}
+        if earlier and (failure := _other_replays(earlier[-1], replays)):
+            return self._stage3(done, settings, (), failure)
+        previous, lacking = self._previous_targets(earlier)
         verdicts = stage3(
             cache,
             n=p.n,
             k=p.k,
             seg_uniform_tau=c.checks.seg_uniform_tau,
-            previous=read_prior_targets(self.run / earlier[-1].iter_dir / BRANCH_DATA) if earlier else None,
+            previous=previous,
+            lacking=lacking,
             previous_kls=[r.check_number("S3.7", "kl") for r in earlier],
         )
         done |= {
@@ -105,6 +112,15 @@ class Attempt:
             "engine_fallback_rate": next(v for v in verdicts if v.id == "S3.5").numbers["rate"],
         }
         return self._stage3(done, settings, verdicts, None)
+
+    def _previous_targets(self, earlier: Sequence[IterRecord]) -> tuple[dict[str, Any] | None, str]:
+        """What S3.7 compares with, or None and why."""
+        if not earlier:
+            return None, NO_PREVIOUS
+        try:
+            return read_prior_targets(self.run / earlier[-1].iter_dir / BRANCH_DATA), ""
+        except DataError as e:
+            return None, f"the cache of iteration {earlier[-1].i} cannot be read: {e}"
 
     def _stage3(
         self, done: Json, settings: Json, verdicts: Sequence[Verdict], failure: str | None
@@ -198,6 +214,17 @@ def _records(verdicts: Sequence[Verdict], settings: Json, failure: str | None) -
     records: dict[str, Any] = {v.id: v.as_json() for v in verdicts}
     records["config"] = settings
     return records if failure is None else records | {"failure": failure}
+
+
+def _other_replays(before: IterRecord, found: str | None) -> str | None:
+    """What is wrong when an iteration learned from other replays than the one before it."""
+    wanted = ((before.stage3_validation or {}).get("config") or {}).get("replay_set_hash")
+    if wanted is None or found == wanted:
+        return None
+    return (
+        f"prepare used other replays than iteration {before.i}, so its validation rows are others too; go back to "
+        "the replays of the earlier iterations, or start under another --tag"
+    )
 
 
 def _exit_failure(stage: str, exit_code: int, paths: AttemptPaths) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ _ROW_ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
 _PRIOR = ("branch_r_frame_id", "branch_r_focal_seat", "branch_r_target")
 
 
-def read_branch_data(path: Path, *, v_snap_sha256: str) -> dict[str, Array]:
-    """The arrays of a `branch_data.npz`, all of them read, in the contract's shapes and ranges.
+def read_branch_data(path: Path, *, v_snap_sha256: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays and meta of a `branch_data.npz`, all of them read, in the contract's shapes and ranges.
 
     What S3.1 to S3.3 judge (the targets) is left to them.
 
@@ -55,7 +54,7 @@ def read_branch_data(path: Path, *, v_snap_sha256: str) -> dict[str, Array]:
         _check_branch(path, arrays, b)
     if arrays["branch_r_features"].shape[2] != arrays["branch_a_features"].shape[2]:
         raise CacheError(f"{path}: branch_r_features and branch_a_features differ in the number of features")
-    return arrays
+    return arrays, meta
 
 
 def _check_branch(path: Path, arrays: dict[str, Array], b: str) -> None:
@@ -90,17 +89,13 @@ def _check_branch(path: Path, arrays: dict[str, Array], b: str) -> None:
             raise CacheError(f"{path}: Branch {b.upper()} row {int(np.flatnonzero(bad)[0])}: {fault}")
 
 
-def read_prior_targets(path: Path) -> dict[str, Array] | None:
-    """What S3.7 needs of the iteration before; None where the file is gone or cannot be read any more.
+def read_prior_targets(path: Path) -> dict[str, Array]:
+    """What S3.7 needs of the iteration before. Three arrays: the rest of the file may be ten times as large.
 
-    Only three arrays are read: the rest of the file may be ten times as large.
+    Raises:
+        CacheError: the file is gone or cannot be read any more.
     """
-    try:
-        # Opened here: np.load leaves its own handle open when the file is no zip.
-        with path.open("rb") as f, np.load(f, allow_pickle=False) as z:
-            return {name: z[name] for name in _PRIOR}
-    except (OSError, zipfile.BadZipFile, ValueError, EOFError, KeyError):
-        return None
+    return load_npz(path, CacheError, names=_PRIOR)[0]
 
 
 def read_training(path: Path) -> dict[str, Any]:

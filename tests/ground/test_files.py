@@ -100,19 +100,68 @@ def test_equal_arrays_make_equal_npz_bytes(tmp_path: Path) -> None:
     assert meta == {"k": "NaN"}
 
 
-@given(st.data())
-def test_a_flipped_byte_in_the_data_of_an_npz_is_found_when_it_is_loaded(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+LARGE = np.arange(8192.0)
+"""64 kB: zipfile reads in pieces, and knows the checksum of a small member before numpy sees its header."""
+
+
+@pytest.fixture(scope="module")
+def npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("npz") / "a.npz"
-    x = np.arange(64.0)
-    files.save_npz(path, {"x": x}, {})
-    raw = bytearray(path.read_bytes())
-    start = raw.find(x.tobytes())
-    raw[data.draw(st.integers(start, start + x.nbytes - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    files.save_npz(path, {"x": LARGE}, {"k": 1})
+    return path
+
+
+@given(st.data())
+def test_a_flipped_bit_in_the_data_of_an_npz_is_found_when_it_is_loaded(npz: Path, data: st.DataObject) -> None:
+    whole = npz.read_bytes()
+    start = whole.find(LARGE.tobytes())
+    at, bit = data.draw(st.integers(start, start + LARGE.nbytes - 1)), data.draw(st.integers(0, 7))
+    with pytest.raises(DataError, match=r"b\.npz.*damaged"):
+        load_flipped(npz, at, bit)
+
+
+def test_any_flipped_bit_in_the_header_of_an_array_is_found(npz: Path) -> None:
+    """The shape among them: one that asks for less must not pass for the whole array."""
+    whole = npz.read_bytes()
+    end = whole.find(LARGE.tobytes())
+    start = whole.find(b"\x93NUMPY")
+    assert 0 < start < end
+    for at in range(start, end):
+        for bit in range(8):
+            with pytest.raises(DataError, match=r"b\.npz.*damaged"):
+                load_flipped(npz, at, bit)
+
+
+def test_a_flipped_bit_in_the_zip_structures_raises_nothing_else(npz: Path) -> None:
+    """Some bits mean nothing (a date); a load that succeeds must return what was saved."""
+    whole = npz.read_bytes()
+    data = whole.find(LARGE.tobytes())
+    for at in [*range(whole.find(b"\x93NUMPY")), *range(data + LARGE.nbytes, len(whole))]:
+        for bit in range(8):
+            try:
+                arrays, meta = load_flipped(npz, at, bit)
+            except DataError:
+                continue
+            assert list(arrays) == ["x"]
+            assert np.array_equal(arrays["x"], LARGE)
+            assert meta == {"k": 1}
+
+
+def load_flipped(npz: Path, at: int, bit: int) -> tuple[dict[str, files.Array], dict[str, object]]:
+    raw = bytearray(npz.read_bytes())
+    raw[at] ^= 1 << bit
+    path = npz.with_name("b.npz")
     path.write_bytes(raw)
-    with pytest.raises(DataError, match=r"a\.npz.*damaged"):
-        files.load_npz(path)
+    return files.load_npz(path)
+
+
+def test_chosen_members_are_read_alone_and_missed_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    files.save_npz(path, {"x": np.arange(3), "y": np.arange(4)}, {"k": 1})
+    arrays, meta = files.load_npz(path, names=("x",))
+    assert (list(arrays), meta) == (["x"], {"k": 1})
+    with pytest.raises(DataError, match=r"a\.npz: has no 'z'"):
+        files.load_npz(path, names=("x", "z"))
 
 
 @pytest.mark.parametrize("keep", [0, 10, 100, -1])

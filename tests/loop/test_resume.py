@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -312,12 +313,18 @@ def test_a_lost_prior_cache_costs_one_comparison_and_no_more(config: Config, run
     drive(config(), runner=Stages())
     (run / "iter1" / "branch_data.npz").unlink()
     drive(config(iters=4), runner=Stages())
-    kl = [r["stage3_validation"]["S3.7"]["passed"] for r in content(run)["iters"]]
-    assert kl == [None, True, None, True]
+    kl = [r["stage3_validation"]["S3.7"] for r in content(run)["iters"]]
+    assert [k["passed"] for k in kl] == [None, True, None, True]
+    assert kl[0]["message"] == "no iteration before to compare with"
+    assert re.fullmatch(
+        r"the cache of iteration 1 cannot be read: .*branch_data\.npz: no such file", kl[2]["message"]
+    )
 
 
 def test_a_damaged_prior_cache_counts_as_lost(config: Config, run: Path) -> None:
     drive(config(), runner=Stages())
     (run / "iter1" / "branch_data.npz").write_bytes(b"no zip")
     drive(config(iters=3), runner=Stages({("prepare", 0): prepare}))
-    assert content(run)["iters"][2]["stage3_validation"]["S3.7"]["passed"] is None
+    verdict = content(run)["iters"][2]["stage3_validation"]["S3.7"]
+    assert verdict["passed"] is None
+    assert re.match(r"the cache of iteration 1 cannot be read: .*damaged", verdict["message"])
