@@ -76,7 +76,7 @@ class FitConfig:
     lr_hold_frac: float = 0.40
     """Fraction of the steps at the peak; the rest decays."""
     lr_floor_frac: float = 0.10
-    """Learning rate at both ends, as a fraction of the peak."""
+    """The decay ends at this fraction of the peak (the warmup always starts at 0.1 of it)."""
     val_blowup_tau: float = 0.25
     """Fit stops itself when `val_mc_nll` rises above its baseline times 1 + this."""
 
