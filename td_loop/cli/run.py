@@ -14,7 +14,9 @@ from td_loop.loop.presets import with_preset
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
     app.command(
-        "run", epilog="Exit codes: 0 done, 3 reverted, 4 hard abort, 5 in use, 64 usage, 130/143 interrupted."
+        "run",
+        epilog="Exit codes: 0 done, 3 reverted, 4 hard abort, 5 in use, 64 usage, 65 data, 74 storage, "
+        "130/143 interrupted. A stage's own 64, 65 or 74 is passed on.",
     )(run)
 
 
@@ -71,7 +73,8 @@ def run(
         float, typer.Option(help="Share of the steps at the peak, 0..1; the rest decays by a cosine.")
     ] = FitConfig.lr_hold_frac,
     lr_floor_frac: Annotated[
-        float, typer.Option(help="Learning rate at both ends, as a share of the peak, 0..1.")
+        float,
+        typer.Option(help="The decay ends at this share of the peak, 0..1; the warmup always starts at 0.1."),
     ] = FitConfig.lr_floor_frac,
     on_fail: Annotated[
         Literal["abort", "retry-then-abort"],

@@ -17,6 +17,7 @@ from td_loop.loop.config import RunConfig
 from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
 from td_loop.loop.outputs import check_weights, read_branch_data, read_prior_targets, read_training
+from td_loop.loop.process import last_error
 from td_loop.loop.stages import fit_argv, prepare_argv
 
 FIT_BLOWUP = 2
@@ -230,4 +231,6 @@ def _other_replays(before: IterRecord, found: str | None) -> str | None:
 def _exit_failure(stage: str, exit_code: int, paths: AttemptPaths) -> str:
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"exited with code {exit_code}"
     memory = " (out of memory?)" if exit_code == -9 else ""
-    return f"{stage} {how}{memory}; its error is above, its output in {paths.log(stage)}"
+    log = paths.log(stage)
+    said = last_error(log)
+    return f"{stage} {how}{memory}" + (f": {said}" if said else "") + f"; its output is in {log}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from td_loop.errors import HardAbort, Interrupted, Reverted, UsageError
+from td_loop.errors import DataError, HardAbort, Interrupted, Reverted, StorageError, TdLoopError, UsageError
 from td_loop.files import make_dir
 from td_loop.loop import console as text
 from td_loop.loop import rundir
@@ -38,7 +38,7 @@ def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Seque
 
     Raises:
         Reverted: a reverted iteration stopped the loop.
-        HardAbort: a hard check failed, or a stage failed.
+        HardAbort: a hard check failed, or a stage failed (with exit code 64, 65 or 74: see the last line).
         Interrupted: by a signal; the same command resumes.
         RunInUse: another driver is at work in the run directory.
         UsageError, DataError, StorageError: see their messages; what existed is intact.
@@ -130,7 +130,7 @@ class _Driver:
         see = f"see {self.run / record.iter_dir / 'validation.json'}; latest_good is unchanged"
         if record.status is Status.REVERTED:
             raise Reverted(f"iteration {record.i} was reverted: {why}; {see}")
-        raise HardAbort(f"iteration {record.i} was aborted: {why}; {see}")
+        raise _error_of(record)(f"iteration {record.i} was aborted: {why}; {see}")
 
     # --- forecasts ---------------------------------------------------------------------------------------------
 
@@ -162,6 +162,13 @@ class _Driver:
             total = other.iters * self._predict(manifest, other).total_s
             lines.append(f"--tag {other.tag} --iters {other.iters} will take about {text.duration(total)} here.")
         return lines
+
+
+def _error_of(record: IterRecord) -> type[TdLoopError]:
+    """A stage that says what kind of fault it met (flags, a file, the disk) ends the run with its exit code."""
+    codes = [stage["exit_code"] for stage in (record.prepare, record.fit) if stage]
+    kinds: tuple[type[TdLoopError], ...] = (UsageError, DataError, StorageError)
+    return next((kind for kind in kinds if codes and kind.exit_code == codes[-1]), HardAbort)
 
 
 def measured_cost(record: IterRecord) -> Cost:

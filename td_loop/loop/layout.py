@@ -64,5 +64,5 @@ class AttemptPaths:
         return self.folder / "validation.json"
 
     def log(self, stage: str) -> Path:
-        """What a stage wrote to its standard output."""
+        """What a stage wrote: results and errors."""
         return self.folder / f"{stage}.log"

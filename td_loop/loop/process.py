@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import IO, Any
 
 from td_loop.errors import Interrupted, UsageError
 from td_loop.files import storage_errors
+from td_loop.progress import TERMINAL
+from td_loop.signals import die_with
 
 GRACE_S = 30.0
 """How long a stage may take to end after a signal before it is killed."""
-_PR_SET_PDEATHSIG = 1
+_PIECE = 1 << 16
+_CLEAR_LINE = b"\r\x1b[2K"
+"""To the start of the line, and erase it: a progress bar may stand there."""
 
 
 class Signals:
@@ -69,7 +73,8 @@ StageRunner = Callable[[Sequence[str], Path, Signals], int]
 def run_stage(argv: Sequence[str], log: Path, signals: Signals) -> int:
     """Run a stage to its end.
 
-    Its standard output goes to `log`; its standard error, with progress bars and errors, is ours.
+    Its standard output goes to `log`, its standard error to `log` and to ours. When ours is a terminal, the stage
+    gets it under the number in `$TD_LOOP_TERMINAL` to draw progress bars on, which have no place in a log.
 
     Returns:
         The exit code; minus the signal number if a signal killed it.
@@ -79,33 +84,54 @@ def run_stage(argv: Sequence[str], log: Path, signals: Signals) -> int:
         UsageError: the program cannot be started.
     """
     signals.check()
-    with storage_errors(log), log.open("ab") as out:
+    with storage_errors(log), log.open("ab", buffering=0) as out, _terminal() as terminal:
         try:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
+                stderr=subprocess.PIPE,
+                pass_fds=terminal,
+                env=os.environ | ({TERMINAL: str(terminal[0])} if terminal else {}),
                 # Its own group: a Ctrl-C reaches the driver alone, which passes it on once, and workers that a
                 # stage leaves behind can be found.
                 process_group=0,
-                preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509 (the driver has no threads)
+                preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 (the driver has no threads)
             )
         except (FileNotFoundError, PermissionError) as e:
             raise UsageError(f"cannot start {argv[0]!r}: {e.strerror}; see --prepare-cmd and --fit-cmd") from e
-    signals.group = child.pid
-    try:
-        signals.forward()  # one that came while the stage was being started
-        _wait(child.pid, signals)
-    finally:
-        signals.group = None
-        # The stage is not reaped yet (or is still running, after an error of ours), so its id cannot name others.
-        kill_group(child.pid, signal.SIGKILL)
-        code = child.wait()
+        assert child.stderr is not None
+        with child.stderr as errors:
+            relay = _Relay(errors, out)
+            signals.group = child.pid
+            try:
+                signals.forward()  # one that came while the stage was being started
+                _wait(child.pid, signals, relay)
+            finally:
+                signals.group = None
+                # The stage is not reaped yet (or is still running, after an error of ours), so its id cannot name
+                # others.
+                kill_group(child.pid, signal.SIGKILL)
+                code = child.wait()
+            relay.copy()
     signals.check()
     return code
 
 
-def _wait(pid: int, signals: Signals) -> None:
+@contextlib.contextmanager
+def _terminal() -> Iterator[list[int]]:
+    """A descriptor of the terminal that our errors go to, for a stage to inherit; none when it is not one."""
+    if not sys.stderr.isatty():
+        yield []
+        return
+    fd = os.dup(sys.stderr.fileno())
+    try:
+        yield [fd]
+    finally:
+        os.close(fd)
+
+
+def _wait(pid: int, signals: Signals, relay: _Relay) -> None:
     """Wait until `pid` has ended, without reaping it; kill its group when it ignores a signal for too long."""
     deadline = None
     pause = 0.001
@@ -114,28 +140,47 @@ def _wait(pid: int, signals: Signals) -> None:
             deadline = deadline or time.monotonic() + GRACE_S
             if time.monotonic() > deadline:
                 return
-        time.sleep(pause)
+        select.select([relay.errors] if relay.copy() else [], [], [], pause)
         pause = min(0.05, 1.5 * pause)
+
+
+class _Relay:
+    """Copies a stage's standard error to its log and to ours."""
+
+    def __init__(self, errors: IO[bytes], log: IO[bytes]) -> None:
+        os.set_blocking(errors.fileno(), False)
+        self.errors, self._log, self._line_start = errors, log, True
+
+    def copy(self) -> bool:
+        """Copy what was written so far; False once there can come no more."""
+        while piece := self.errors.read(_PIECE):
+            self._log.write(piece)
+            own = getattr(sys.stderr, "buffer", None)
+            if own is None:  # somebody replaced it by a text stream
+                sys.stderr.write(piece.decode(errors="replace"))
+            else:
+                sys.stderr.flush()
+                own.write(_CLEAR_LINE + piece if self._line_start and sys.stderr.isatty() else piece)
+            sys.stderr.flush()
+            self._line_start = piece.endswith(b"\n")
+        return piece is None  # nothing now; b"" is the end
+
+
+def last_error(log: Path) -> str | None:
+    """The last `error: ...` in a stage's log, on one line; None where there is none."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    at = max((i for i, line in enumerate(lines) if line.lower().startswith("error:")), default=None)
+    if at is None:
+        return None
+    # Of an error with a traceback: how it begins, and how it ends.
+    first, rest = lines[at][len("error:") :].strip(), [line.strip() for line in lines[at + 1 :] if line.strip()]
+    return f"{first} ... {rest[-1]}" if rest else first
 
 
 def kill_group(group: int, signum: int) -> None:
     """Signal a process group that may be gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signum)
-
-
-def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """What the child does before it starts: ask the kernel to kill it when the driver dies.
-
-    A stage that outlived a killed driver could write its output into the folder of the next attempt.
-    """
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before we asked
-            os._exit(1)
-
-    return ask

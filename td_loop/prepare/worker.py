@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
-import os
-import signal
 import sys
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from td_loop.signals import die_with
+
 READY = "ready"
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Raised:
 def main() -> None:
     """Serve the socket whose number, and the parent whose process id, stand last on the command line."""
     fd, parent = int(sys.argv[-2]), int(sys.argv[-1])
-    _die_with(parent)
+    die_with(parent)()
     faulthandler.enable()  # a crash in native code names the line of Python that led there
     with Connection(fd) as pipe:
         try:
@@ -44,11 +42,3 @@ def main() -> None:
             except Exception:
                 answer = Raised(traceback.format_exc())
             pipe.send(answer)
-
-
-def _die_with(parent: int) -> None:
-    """Ask the kernel to kill us when the parent ends, however it ends: an orphan would search on for nobody."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call above
-        os._exit(1)

@@ -137,14 +137,13 @@ def test_a_flipped_bit_in_the_zip_structures_raises_nothing_else(npz: Path) -> N
     whole = npz.read_bytes()
     data = whole.find(LARGE.tobytes())
     for at in [*range(whole.find(b"\x93NUMPY")), *range(data + LARGE.nbytes, len(whole))]:
-        for bit in range(8):
-            try:
-                arrays, meta = load_flipped(npz, at, bit)
-            except DataError:
-                continue
-            assert list(arrays) == ["x"]
-            assert np.array_equal(arrays["x"], LARGE)
-            assert meta == {"k": 1}
+        try:
+            arrays, meta = load_flipped(npz, at, at % 8)
+        except DataError:
+            continue
+        assert list(arrays) == ["x"]
+        assert np.array_equal(arrays["x"], LARGE)
+        assert meta == {"k": 1}
 
 
 def load_flipped(npz: Path, at: int, bit: int) -> tuple[dict[str, files.Array], dict[str, object]]:

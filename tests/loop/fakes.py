@@ -181,7 +181,7 @@ def main(argv: Sequence[str]) -> int:
         else:
             Path(os.environ["FAKE_PIDS"]).write_text(f"{os.getpid()}")
         time.sleep(600)
-    sys.stderr.write(f"{stage} goes wrong\n")
+    sys.stderr.write(f"error: {stage} goes wrong\n")
     return int(how)
 
 

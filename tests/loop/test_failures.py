@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from td_loop.errors import HardAbort, ManifestError
+from td_loop.errors import HardAbort, ManifestError, TdLoopError
 from td_loop.files import load_npz, save_npz
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
@@ -21,11 +21,13 @@ Config = Callable[..., RunConfig]
 BLOWUP = {"reason": "val_mc_nll above its limit", "epoch": 1, "step": 9, "val_mc_nll": 2.0, "threshold": 0.9}
 
 
-def abort(config: RunConfig, run: Path, script: dict[tuple[str, int], Any], match: str) -> dict[str, Any]:
-    """Run; the second iteration must be aborted. Returns its record."""
-    with pytest.raises(HardAbort, match=match) as e:
+def abort(
+    config: RunConfig, run: Path, script: dict[tuple[str, int], Any], match: str, *, code: int = 4
+) -> dict[str, Any]:
+    """Run; the second iteration must be aborted, the run end with exit code `code`. Returns its record."""
+    with pytest.raises(TdLoopError, match=match) as e:
         drive(config, runner=Stages(script))
-    assert e.value.exit_code == 4
+    assert e.value.exit_code == code
     manifest = orjson.loads((run / "manifest.json").read_bytes())
     assert [r["status"] for r in manifest["iters"]] == ["promoted", "hard_aborted"]
     assert manifest["latest_good"] == "iter0/weights.npz"
@@ -99,12 +101,16 @@ def test_a_retry_is_only_for_reverted_iterations(config: Config, run: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("stage", "code"), [("prepare", 1), ("prepare", 2), ("prepare", 74), ("fit", 1), ("fit", 64)]
+    ("stage", "code", "ours"),
+    [
+        *(("prepare", 1, 4), ("prepare", 2, 4), ("prepare", 65, 65), ("prepare", 74, 74), ("prepare", 130, 4)),
+        *(("fit", 1, 4), ("fit", 3, 4), ("fit", 64, 64)),
+    ],
 )
 def test_a_stage_that_fails_is_recorded_with_its_exit_code(
-    config: Config, run: Path, stage: str, code: int
+    config: Config, run: Path, stage: str, code: int, ours: int
 ) -> None:
-    record = abort(config(), run, {(stage, 1): lambda _: code}, f"{stage} exited with code {code}")
+    record = abort(config(), run, {(stage, 1): lambda _: code}, f"{stage} exited with code {code}", code=ours)
     assert record[stage]["exit_code"] == code
     validation = record["stage3_validation" if stage == "prepare" else "stage4_validation"]
     assert f"exited with code {code}" in validation["failure"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 
 from td_loop.errors import Interrupted, UsageError
 from td_loop.loop import process
-from td_loop.loop.process import Signals, run_stage
+from td_loop.loop.process import Signals, last_error, run_stage
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 
@@ -59,13 +61,68 @@ def test_a_killed_program_returns_minus_its_signal(tmp_path: Path) -> None:
     assert code == -signal.SIGKILL
 
 
-def test_output_goes_to_the_log_and_errors_to_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_goes_to_the_log_and_errors_there_and_to_ours(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "stage.log"
+    stage = (
+        "import sys; print('result', flush=True); sys.stderr.write('trouble\\n' * 20000)"  # more than a pipe holds
+    )
     with Signals() as signals:
         for _ in range(2):
-            run_stage([*PYTHON, "import sys; print('result'); sys.stderr.write('trouble')"], log, signals)
-    assert log.read_text() == "result\nresult\n"
-    assert capfd.readouterr() == ("", "troubletrouble")
+            run_stage([*PYTHON, stage], log, signals)
+    trouble = "trouble\n" * 20000
+    assert log.read_text() == f"result\n{trouble}result\n{trouble}"
+    assert capfd.readouterr() == ("", 2 * trouble)
+
+
+BAR = """
+import sys
+from td_loop.progress import progress
+sys.stderr.write("a warning\\n")
+with progress("counting", 3) as advance:
+    advance(3)
+sys.exit("error: the end")
+"""
+
+
+def test_a_stage_draws_its_bar_on_the_terminal_and_nowhere_else(tmp_path: Path) -> None:
+    log = tmp_path / "stage.log"
+    driver = f"""
+import sys
+from pathlib import Path
+from td_loop.loop.process import Signals, run_stage
+with Signals() as signals:
+    run_stage([sys.executable, "-c", {BAR!r}], Path({str(log)!r}), signals)
+"""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", driver], stderr=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # Linux's word for the end of a terminal
+            while piece := os.read(ours, 4096):
+                seen += piece
+        process.wait()
+    os.close(ours)
+    for text in (b"a warning", b"counting", b"3/3", b"error: the end"):
+        assert text in seen
+    assert log.read_text() == "a warning\nerror: the end\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("prepare: 3 rows\nerror: a.npz: gone; make it again\n", "a.npz: gone; make it again"),
+        ("error: first\nerror: last\n", "last"),
+        ("Usage: fit\n\nError: No such option: --x\n", "No such option: --x"),
+        ("error: no start:\n  File x\nKeyError: 3\n\n", "no start: ... KeyError: 3"),
+        ("all is well\n", None),
+    ],
+)
+def test_the_last_error_of_a_log_is_one_line(tmp_path: Path, log: str, error: str | None) -> None:
+    (tmp_path / "stage.log").write_text(log)
+    assert last_error(tmp_path / "stage.log") == error
+    assert last_error(tmp_path / "none.log") is None
 
 
 def test_a_program_that_cannot_be_started_is_a_usage_error(tmp_path: Path) -> None:

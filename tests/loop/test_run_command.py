@@ -67,16 +67,29 @@ def test_a_piped_run_prints_its_plan_a_line_an_iteration_and_where_the_weights_a
     assert not list(run.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize(("how", "code"), [("fit:1", 4), ("fit:2", 4), ("prepare:64", 4)])
+@pytest.mark.parametrize(
+    ("how", "code"), [("fit:1", 4), ("fit:2", 4), ("fit:74", 74), ("prepare:64", 64), ("prepare:65", 65)]
+)
 def test_a_failing_program_ends_the_run_with_its_own_words_and_ours(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], how: str, code: int
+    words: list[str],
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    how: str,
+    code: int,
 ) -> None:
     monkeypatch.setenv("FAKE_MISBEHAVE", how)
     assert main(words) == code
     err = capfd.readouterr().err
     stage, number = how.split(":")
-    assert err.startswith(f"{stage} goes wrong\nerror: iteration 0 was aborted: {stage} exited with")
+    assert err.startswith(f"error: {stage} goes wrong\nerror: iteration 0 was aborted: {stage} exited with")
     assert number in err
+    assert (run / "iter0" / f"{stage}.log").read_text() == f"error: {stage} goes wrong\n"
+    (record,) = content(run)["iters"]
+    assert record["status"] == "hard_aborted"
+    if how != "fit:2":
+        failure = record["stage3_validation" if stage == "prepare" else "stage4_validation"]["failure"]
+        assert failure.startswith(f"{stage} exited with code {number}: {stage} goes wrong; its output is in ")
 
 
 def start(words: list[str], **env: str) -> subprocess.Popen[str]:
