@@ -126,9 +126,14 @@ def row_bytes(features: int) -> int:
     return vectors + 8 + 1 + 1 + 4 + 1 + 1 + 1  # frame id, seat, players, alive, three flags
 
 
-def disk_bytes(work: Work, features: int) -> int:
+def disk_bytes(work: Work, features: int, mc_rows: int | None = None) -> int:
     """Bytes a run needs at its peak: two caches that retention keeps, one being written, and the outcome rows.
 
-    The outcome rows depend on the replays, not on `n`; they are taken to be as large as a cache.
+    Args:
+        work: an iteration.
+        features: of the game.
+        mc_rows: size of the outcome rows. They depend on the replays, not on `n`; until they are there (None) they
+            are taken to be as large as a cache.
     """
-    return 4 * work.n * row_bytes(features)
+    cache = work.n * row_bytes(features)
+    return 3 * cache + (cache if mc_rows is None else mc_rows)

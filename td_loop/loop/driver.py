@@ -16,7 +16,7 @@ from td_loop.loop.attempt import Attempt
 from td_loop.loop.config import RunConfig
 from td_loop.loop.console import Console
 from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes, work_of
-from td_loop.loop.layout import LOCK, MANIFEST, iter_dir, run_dir
+from td_loop.loop.layout import LOCK, MANIFEST, MC_ROWS, iter_dir, run_dir
 from td_loop.loop.lock import run_lock
 from td_loop.loop.manifest import IterRecord, Manifest, Status, write_manifest
 from td_loop.loop.outputs import n_features
@@ -139,7 +139,9 @@ class _Driver:
 
     def _announce(self, manifest: Manifest) -> None:
         work = work_of(self.config)
-        needed = disk_bytes(work, n_features(self.run / manifest.latest_good))
+        mc_rows = self.run / MC_ROWS
+        rows_size = mc_rows.stat().st_size if mc_rows.exists() else None
+        needed = disk_bytes(work, n_features(self.run / manifest.latest_good), rows_size)
         free = rundir.disk_free(self.run)
         self.console.out(
             text.plan_text(

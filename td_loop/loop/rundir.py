@@ -160,7 +160,7 @@ def _verify_file(path: Path, digest: str) -> None:
 
 
 def sweep(run: Path, manifest: Manifest) -> None:
-    """Move the attempt folders that no record names to `trimmed/`; nothing is deleted.
+    """Move the attempt folders that no record names to `trimmed/`; nothing but their caches is deleted.
 
     They are what an interrupted, reverted or aborted attempt left. Out of the way, no file of theirs can be taken
     for the output of the attempt that comes.
@@ -173,8 +173,12 @@ def sweep(run: Path, manifest: Manifest) -> None:
 
 
 def set_aside(run: Path, name: str) -> None:
-    """Move an attempt's folder to `trimmed/`; the bootstrap's copy in `iter0` stays where the manifest has it."""
+    """Move an attempt's folder to `trimmed/`, without its cache, which is large and can be made again.
+
+    The bootstrap's copy in `iter0` stays where the manifest has it.
+    """
     folder = run / name
+    remove(folder / BRANCH_DATA)
     content = [p for p in sorted(folder.iterdir()) if (name, p.name) != (iter_dir(0, 0), V_SNAP)]
     if not content:
         return

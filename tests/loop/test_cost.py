@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from td_loop.games.base import GameInfo
 from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes, row_bytes
-from tests.checks.caches import make_cache
+from td_loop.prepare.branch_data import BranchData
+from td_loop.prepare.rows import Rows
 
 WORK = Work(
     n=80000, k=0.3, budget_s=0.2, budget_evals=None, workers=24, epochs=10, batches_per_epoch=64, batch_size=128
@@ -65,7 +69,17 @@ def test_only_recent_iterations_count() -> None:
     assert calibrated([old] * 5 + [new] * 3).predict(WORK).total_s == pytest.approx(110.0)
 
 
-def test_row_bytes_are_those_of_the_file() -> None:
-    cache = make_cache(0, 0, 10, features=7)
-    assert row_bytes(7) * 10 == sum(a.nbytes for name, a in cache.items() if "_a" in name and "rows_r" not in name)
-    assert disk_bytes(WORK, 7) >= 2 * WORK.n * row_bytes(7)
+def test_row_bytes_are_those_of_a_file_that_prepare_writes(tmp_path: Path) -> None:
+    n = 2000
+    rows = Rows(np.zeros(n, np.int32), np.zeros(n, np.int16), np.zeros(n, np.int8), np.ones(n, np.bool_))
+    path = tmp_path / "branch_data.npz"
+    BranchData(rows, 7).save(path, [GameInfo("0" * 64, 2, 9, None, "a game")], {})
+    around = 8000  # zip structures, array headers, meta
+    assert row_bytes(7) * n <= path.stat().st_size <= row_bytes(7) * n + around < row_bytes(8) * n
+
+
+def test_disk_holds_three_caches_and_the_outcome_rows_at_their_size_once_they_are_there() -> None:
+    cache = WORK.n * row_bytes(7)
+    assert disk_bytes(WORK, 7, 0) == 3 * cache
+    assert disk_bytes(WORK, 7, 12345) == 3 * cache + 12345
+    assert disk_bytes(WORK, 7) == 4 * cache
