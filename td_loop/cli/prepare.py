@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from td_loop.errors import UsageError
+from td_loop.errors import StorageError, UsageError
 
 DEFAULT_GAMMA = 0.97
 
@@ -139,5 +139,8 @@ def _cache(named: Path | None) -> Path:
     from td_loop.kernels import cache_dir
 
     folder = named or cache_dir()
-    make_dir(folder)
+    try:
+        make_dir(folder)
+    except StorageError as e:
+        raise StorageError(f"{e}; it is the cache folder, which --cache-dir or $TD_LOOP_CACHE names") from e
     return folder

@@ -97,7 +97,9 @@ def test_a_place_that_cannot_be_written_exits_74_and_is_named(
     places = {"--cache-dir": str(tmp_path), "--out": str(tmp_path / "o.npz"), flag: str(tmp_path / "file" / "x")}
     argv = ["prepare", *TOY, "--weights", str(weights), "--n", "4", "--budget-evals", "1", "--workers", "1"]
     assert main(argv + [word for item in places.items() for word in item]) == 74
-    assert re.search(r"cannot write .*/file(/x)?: Not a directory", capfd.readouterr().err)
+    err = capfd.readouterr().err
+    assert re.search(r"cannot write .*/file(/x)?: Not a directory", err)
+    assert ("which --cache-dir or $TD_LOOP_CACHE names" in err) is (flag == "--cache-dir")
     assert (tmp_path / "file").read_text() == "mine"
 
 
