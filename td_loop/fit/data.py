@@ -110,7 +110,7 @@ def load_mc_rows(path: Path, *, match: SplineValue | None = None) -> McRows:
         CacheError: missing, damaged or of another kind; a key, shape, type or number that cannot be; no
             training or no validation rows.
     """
-    arrays, meta = load_npz(path, CacheError)
+    arrays, meta = load_npz(path, CacheError, maker=_REMEDY)
     _check_meta(path, meta, "mc_rows", match)
     n = _rows_of(path, arrays, "n_players")
     features = len(meta["feature_names"])
@@ -145,7 +145,7 @@ def load_branch_data(path: Path, *, match: SplineValue) -> BranchRows:
     Raises:
         CacheError: missing, damaged or of another kind; a key, shape, type or number that cannot be; no rows.
     """
-    arrays, meta = load_npz(path, CacheError)
+    arrays, meta = load_npz(path, CacheError, maker=_REMEDY)
     _check_meta(path, meta, "branch_data", match)
     r, r_has, r_mc = _branch(path, arrays, "r", len(match.feature_names))
     a, a_has, a_mc = _branch(path, arrays, "a", len(match.feature_names))

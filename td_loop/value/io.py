@@ -47,7 +47,7 @@ def load_weights(path: Path, *, feature_names: tuple[str, ...] | None = None) ->
         WeightsError: missing, damaged, of an unknown version, not finite, of wrong shape or type, with knots that
             do not increase, or made for other features.
     """
-    arrays, meta = load_npz(path, WeightsError)
+    arrays, meta = load_npz(path, WeightsError, maker=_REMEDY)
     _check(path, arrays, meta)
     names = tuple(str(name) for name in arrays["feature_names"])
     if feature_names is not None and names != tuple(feature_names):

@@ -99,6 +99,24 @@ def test_a_damaged_input_is_exit_code_65_and_named(
     assert not (folder / "weights.npz").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [
+        ("V_snap.npz", "`td-loop fit`"),
+        ("branch_data.npz", "`td-loop prepare`"),
+        ("mc_rows.npz", "`td-loop prepare`"),
+    ],
+)
+def test_a_missing_input_says_what_makes_one(
+    folder: Path, name: str, maker: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / name).unlink()
+    assert main([*RESUME, "--output", "weights.npz", *SHORT]) == 65
+    err = capsys.readouterr().err
+    assert f"{name}: no such file; " in err
+    assert maker in err
+
+
 def test_knots_prints_a_line_a_feature_within_80_columns(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["knots", "V_snap.npz", "--cache", "branch_data.npz"]) == 0
     lines = capsys.readouterr().out.splitlines()
