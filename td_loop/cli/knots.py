@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from td_loop.errors import UsageError
+from td_loop.loop.config import CheckConfig
 
 if TYPE_CHECKING:
     from td_loop.value.model import SplineValue
@@ -31,12 +32,12 @@ def knots_command(
         int | None,
         typer.Option(help="With --rebaseline: knots per feature, 3..32.", show_default="as many as there are"),
     ] = None,
-    above_top_tau: Annotated[
+    knot_above_top_tau: Annotated[
         float, typer.Option(help="Mark features with more than this share above the top knot, 0..1.")
-    ] = 0.30,
-    below_first_tau: Annotated[
+    ] = CheckConfig.knot_above_top_tau,
+    knot_below_first_tau: Annotated[
         float, typer.Option(help="Mark features with more than this share below the first interior knot, 0..1.")
-    ] = 0.70,
+    ] = CheckConfig.knot_below_first_tau,
 ) -> None:
     """Show how much of the cache's features lies beyond the knots; re-baseline them if asked.
 
@@ -44,9 +45,7 @@ def knots_command(
     --rebaseline derives knots anew as quantiles of the cache, moves every curve onto them by least squares, and
     tells how far V moved on the cache's rows. Use the new file as --bootstrap of a new run: V_snap starts there.
     """
-    for flag, tau in (("--above-top-tau", above_top_tau), ("--below-first-tau", below_first_tau)):
-        if not 0 <= tau <= 1:
-            raise UsageError(f"{flag} is {tau:g}, must be in 0..1")
+    CheckConfig(knot_above_top_tau=knot_above_top_tau, knot_below_first_tau=knot_below_first_tau)  # in 0..1
     if n_knots is not None and not 3 <= n_knots <= 32:
         raise UsageError(f"--n-knots is {n_knots}, must be in 3..32")
     if n_knots is not None and rebaseline is None:
@@ -61,7 +60,7 @@ def knots_command(
     v = load_weights(weights)
     rows = load_branch_data(cache, match=v).td
     stats = coverage_stats(v.knots, v.feature_names, rows.features, rows.n_players, rows.alive)
-    _print_table(stats, above_top_tau, below_first_tau)
+    _print_table(stats, knot_above_top_tau, knot_below_first_tau)
     if rebaseline is None:
         return
 

@@ -92,10 +92,10 @@ def run(
         float, typer.Option(help="S3.6 warns when a seat's mean target is further from 1/P than this; 0 or more.")
     ] = CheckConfig.seg_uniform_tau,
     knot_above_top_tau: Annotated[
-        float, typer.Option(help="Warn when a larger share of a feature lies above its top knot.")
+        float, typer.Option(help="Warn when a larger share of a feature lies above its top knot, 0..1.")
     ] = CheckConfig.knot_above_top_tau,
     knot_below_first_tau: Annotated[
-        float, typer.Option(help="Warn when a larger share of a feature lies below its first interior knot.")
+        float, typer.Option(help="Warn when a larger share of a feature lies below its first interior knot, 0..1.")
     ] = CheckConfig.knot_below_first_tau,
     bootstrap: Annotated[Path, typer.Option(help="Weights that iteration 0 starts from.")] = DEFAULT_BOOTSTRAP,
     seed: Annotated[int, typer.Option(help="Seed of the run; 0 or more.")] = RunConfig.seed,

@@ -108,7 +108,8 @@ class CheckConfig:
     """Warn when a larger fraction of a feature lies below its first interior knot."""
 
     def __post_init__(self) -> None:
-        _at_least(self, 0.0, *(f.name for f in fields(self)))
+        _at_least(self, 0.0, "val_regression_tau", "seg_uniform_tau")
+        _between(self, 0.0, 1.0, "knot_above_top_tau", "knot_below_first_tau")
 
 
 @dataclass(frozen=True)
