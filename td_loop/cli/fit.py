@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from td_loop.errors import UsageError
+from td_loop.fit.config import FitConfig
 
 BOOTSTRAP_WARMUP_STEPS = 64
 """Knot-requantize warmup of a fit that derives its knots, unless --warmup-steps says otherwise."""
@@ -30,22 +31,40 @@ def fit_command(
     td_cache: Annotated[
         Path | None, typer.Option(help="branch_data npz to fit on; needed with --resume, and only there.")
     ] = None,
-    lr: Annotated[float, typer.Option(help="Peak learning rate, above 0.")] = 0.03,
+    lr: Annotated[float, typer.Option(help="Peak learning rate, above 0.")] = FitConfig.lr,
     lr_warmup_frac: Annotated[
         float, typer.Option(help="Share of the steps that rise linearly from 0.1 * peak to the peak, 0..1.")
-    ] = 0.10,
+    ] = FitConfig.lr_warmup_frac,
     lr_hold_frac: Annotated[
         float, typer.Option(help="Share of the steps at the peak, 0..1. What remains is cosine decay.")
-    ] = 0.40,
-    lr_floor_frac: Annotated[float, typer.Option(help="The decay ends at this share of the peak, 0..1.")] = 0.10,
-    epochs: Annotated[int, typer.Option(help="Epochs, from 1; losses are measured after each.")] = 10,
-    batches_per_epoch: Annotated[int, typer.Option(help="Optimizer steps in an epoch, from 1.")] = 64,
-    batch_size: Annotated[int, typer.Option(help="Rows in a step, from 1.")] = 128,
-    lambda_mc: Annotated[float, typer.Option(help="Weight of the loss to outcomes, from 0.")] = 0.3,
-    lambda_td: Annotated[float, typer.Option(help="Weight of the loss to V_snap's targets, from 0.")] = 0.7,
+    ] = FitConfig.lr_hold_frac,
+    lr_floor_frac: Annotated[
+        float, typer.Option(help="The decay ends at this share of the peak, 0..1.")
+    ] = FitConfig.lr_floor_frac,
+    epochs: Annotated[
+        int, typer.Option(help="Epochs, from 1; losses are measured after each.")
+    ] = FitConfig.epochs,
+    batches_per_epoch: Annotated[
+        int, typer.Option(help="Optimizer steps in an epoch, from 1.")
+    ] = FitConfig.batches_per_epoch,
+    batch_size: Annotated[int, typer.Option(help="Rows in a step, from 1.")] = FitConfig.batch_size,
+    lambda_mc: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight of the loss to outcomes, from 0. Only with --resume.",
+            show_default=str(FitConfig.lambda_mc),
+        ),
+    ] = None,
+    lambda_td: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight of the loss to V_snap's targets, from 0. Only with --resume.",
+            show_default=str(FitConfig.lambda_td),
+        ),
+    ] = None,
     val_blowup_tau: Annotated[
         float, typer.Option(help="Abort, exit code 2, once val_mc_nll > baseline * (1 + tau); from 0.")
-    ] = 0.25,
+    ] = FitConfig.val_blowup_tau,
     warmup_steps: Annotated[
         int | None,
         typer.Option(
@@ -53,17 +72,18 @@ def fit_command(
             show_default=f"{BOOTSTRAP_WARMUP_STEPS}, or 0 with --resume",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the batch order, from 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the batch order, from 0.")] = FitConfig.seed,
     n_knots: Annotated[
         int | None,
         typer.Option(
-            help="Knots per feature, 3..32. Only without --resume, which keeps its knots.", show_default="16"
+            help="Knots per feature, 3..32. Only without --resume, which keeps its knots.",
+            show_default=str(FitConfig.n_knots),
         ),
     ] = None,
     smoothness: Annotated[
         float, typer.Option(help="Weight of the squared second differences along a curve, from 0.")
-    ] = 1e-2,
-    l2: Annotated[float, typer.Option(help="Weight of the squared coefficients, from 0.")] = 3e-4,
+    ] = FitConfig.smoothness,
+    l2: Annotated[float, typer.Option(help="Weight of the squared coefficients, from 0.")] = FitConfig.l2,
 ) -> None:
     """Fit a value function and write it with its training history.
 
@@ -74,14 +94,17 @@ def fit_command(
     Exit code 2 means that the fit stopped itself because val_mc_nll blew up. It then writes only the
     training.json, with the reason under `aborted`, and no weights.
     """
-    from td_loop.fit.config import FitConfig
-
     _check_paths(resume, td_cache, mc_rows, output)
     if resume is not None:
         if warmup_steps:
             raise UsageError(f"--warmup-steps {warmup_steps}: must be 0 with --resume, which keeps its knots")
         if n_knots is not None:
             raise UsageError("--n-knots makes no sense with --resume, which keeps its knots; leave it out")
+    elif lambda_mc is not None or lambda_td is not None:
+        raise UsageError(
+            "--lambda-mc and --lambda-td make no sense without --resume: a bootstrap fit has outcomes alone; "
+            "leave them out"
+        )
     config = FitConfig(
         lr=lr,
         lr_warmup_frac=lr_warmup_frac,
@@ -90,8 +113,8 @@ def fit_command(
         epochs=epochs,
         batches_per_epoch=batches_per_epoch,
         batch_size=batch_size,
-        lambda_mc=lambda_mc,
-        lambda_td=lambda_td,
+        lambda_mc=FitConfig.lambda_mc if lambda_mc is None else lambda_mc,
+        lambda_td=FitConfig.lambda_td if lambda_td is None else lambda_td,
         val_blowup_tau=val_blowup_tau,
         warmup_steps=warmup_steps if warmup_steps is not None else 0 if resume else BOOTSTRAP_WARMUP_STEPS,
         seed=seed,

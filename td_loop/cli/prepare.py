@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from td_loop.errors import StorageError, UsageError
+from td_loop.prepare.config import SEARCH_S, PrepareConfig
 
 DEFAULT_GAMMA = 0.97
 
@@ -22,13 +23,15 @@ def prepare_command(
         Path | None, typer.Option(help="V_snap: the weights npz whose values become targets.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The branch_data npz to write.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the run, from 0. Rows are drawn with seed + iter-index.")] = 0,
-    iter_index: Annotated[int, typer.Option(help="Index of the iteration, from 0.")] = 0,
-    n: Annotated[int, typer.Option(help="Rows, of both branches together.")] = 80_000,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the run, from 0. Rows are drawn with seed + iter-index.")
+    ] = PrepareConfig.seed,
+    iter_index: Annotated[int, typer.Option(help="Index of the iteration, from 0.")] = PrepareConfig.iter_index,
+    n: Annotated[int, typer.Option(help="Rows, of both branches together.")] = PrepareConfig.n,
     k: Annotated[
         float, typer.Option(help="Share of agent rows (searched), 0..1; the rest are replay rows.")
-    ] = 0.3,
-    budget_s: Annotated[float, typer.Option(help="Seconds that one search may take, above 0.")] = 0.2,
+    ] = PrepareConfig.k,
+    budget_s: Annotated[float, typer.Option(help="Seconds that one search may take, above 0.")] = SEARCH_S,
     budget_evals: Annotated[
         int | None,
         typer.Option(help="Candidates that one search may evaluate; replaces --budget-s and repeats exactly."),
@@ -38,15 +41,15 @@ def prepare_command(
     ] = None,
     partial_input_p: Annotated[
         float, typer.Option(help="Share of rows, 0..1, whose input is a half-built turn of the focal seat.")
-    ] = 0.5,
+    ] = PrepareConfig.partial_input_p,
     mc_target_p: Annotated[
         float, typer.Option(help="Share of rows, 0..1, that carry the game's outcome too.")
-    ] = 0.5,
+    ] = PrepareConfig.mc_target_p,
     replays: Annotated[
         Path | None,
         typer.Option(help="Replay set: a store, or what the game can import.", show_default="bundled set"),
     ] = None,
-    game: Annotated[str, typer.Option(help="A built-in game, or package.module:ATTRIBUTE.")] = "orbit_wars",
+    game: Annotated[str, typer.Option(help="A built-in game, or package.module:ATTRIBUTE.")] = PrepareConfig.game,
     cache_dir: Annotated[
         Path | None,
         typer.Option(help="Folder for what can be made again.", show_default="$TD_LOOP_CACHE or ~/.cache/td_loop"),
@@ -91,7 +94,7 @@ def prepare_command(
     with interruptible():
         from td_loop.games.base import Budget
         from td_loop.machine import physical_cores
-        from td_loop.prepare.config import PrepareConfig, probability
+        from td_loop.prepare.config import probability
         from td_loop.prepare.run import gather_only, prepare
 
         if mc_rows is not None and mc_only:

@@ -9,6 +9,9 @@ from pathlib import Path
 from td_loop.errors import UsageError
 from td_loop.games.base import Budget
 
+SEARCH_S = 0.2
+"""Seconds that a search may take, unless told otherwise."""
+
 
 @dataclass(frozen=True)
 class WorkerPolicy:
@@ -50,7 +53,7 @@ class PrepareConfig:
     k: float = 0.3
     """Probability of a row to be an agent row (Branch A)."""
 
-    budget: Budget = field(default_factory=lambda: Budget(seconds=0.2))
+    budget: Budget = field(default_factory=lambda: Budget(seconds=SEARCH_S))
     """What one search may spend: seconds or evaluations."""
 
     workers: int = 1

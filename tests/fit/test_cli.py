@@ -82,6 +82,15 @@ def test_what_cannot_be_meant_is_exit_code_64_and_writes_nothing(
     assert sorted(p.name for p in folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("flag", ["--lambda-mc", "--lambda-td"])
+def test_a_bootstrap_fit_has_no_losses_to_weigh(
+    folder: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "--mc-rows", "mc_rows.npz", "--output", "v.npz", flag, "0.5", *SHORT]) == 64
+    assert f"{flag} " in capsys.readouterr().err
+    assert not (folder / "v.npz").exists()
+
+
 def test_resume_and_cache_go_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flag, path in (("--resume", "V_snap.npz"), ("--td-cache", "branch_data.npz")):
         assert main(["fit", flag, path, "--mc-rows", "mc_rows.npz", "--output", "weights.npz"]) == 64
@@ -157,10 +166,21 @@ def test_rebaseline_never_overwrites(folder: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "args", [["--above-top-tau", "1.5"], ["--below-first-tau", "-1"], ["--n-knots", "8"], ["--n-knots", "99"]]
+    "args",
+    [
+        ["--knot-above-top-tau", "1.5"],
+        ["--knot-below-first-tau", "-1"],
+        ["--knot-below-first-tau", "nan"],
+        ["--n-knots", "8"],
+        ["--n-knots", "99"],
+    ],
 )
-def test_knots_refuses_what_cannot_be_meant(folder: Path, args: list[str]) -> None:
+def test_knots_refuses_what_cannot_be_meant(
+    folder: Path, args: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["knots", "V_snap.npz", "--cache", "branch_data.npz", *args]) == 64
+    assert args[0] in capsys.readouterr().err
+    assert main(["run", *args]) == 64  # the loop's flags of these names take the same values
 
 
 def test_a_signal_stops_fit_with_its_exit_code_and_leaves_no_file(folder: Path) -> None:
