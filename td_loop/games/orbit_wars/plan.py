@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     eta: I64  # [MAX_PLAN]
     angle: F64  # [MAX_PLAN]
     pair: I64  # [MAX_PLAN] the pair that proposed it
+    wait: I64  # [MAX_PLAN] ticks until it is to be launched; only those with 0 are
     made: I64  # [MAX_PLAN] launches with the same number were made together
 
 
@@ -79,7 +80,7 @@ def make_plan(pool: Pool) -> Plan:
     return Plan(
         ints(9), np.zeros(1), np.zeros((q, SLOTS)), ints(q, SLOTS), np.zeros(q, np.bool_), np.zeros(q, np.bool_),
         ints(MAX_PLAN), ints(MAX_PLAN), ints(MAX_PLAN), ints(MAX_PLAN), np.zeros(MAX_PLAN), ints(MAX_PLAN),
-        ints(MAX_PLAN),
+        ints(MAX_PLAN), ints(MAX_PLAN),
     )  # fmt: skip
 
 
@@ -125,8 +126,10 @@ def start_plan(plan: Plan, pool: Pool, fc: Forecast, judge: Judge, state: State,
 @kernel
 def affordable(pool: Pool, fc: Forecast, q: int, s: int) -> bool:
     """Whether the sources still have the ships of a candidate (it names each source once)."""
+    wait = pool.wait[q, s]
     for j in range(pool.size[q, s]):
-        if pool.ships[q, s, j] > fc.ships[pool.src[q, s, j]]:
+        src = pool.src[q, s, j]
+        if pool.ships[q, s, j] > fc.ships[src] + fc.prod[src] * wait:
             return False
     return bool(pool.size[q, s] > 0)
 
@@ -177,6 +180,7 @@ def make_candidate(plan: Plan, pool: Pool, fc: Forecast, q: int, s: int) -> None
         plan.eta[n] = pool.eta[q, s, j]
         plan.angle[n] = pool.angle[q, s, j]
         plan.pair[n] = q
+        plan.wait[n] = pool.wait[q, s]
         plan.made[n] = plan.at[N_MADE]
         plan.at[N_PLAN] = n + 1
         touched(plan, pool, plan.src[n], plan.dst[n])
