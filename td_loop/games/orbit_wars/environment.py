@@ -256,8 +256,8 @@ class Environment:
     def to_json(self) -> dict[str, Any]:
         """The episode as an official replay.
 
-        It leaves out `specification`, which describes the game and not the episode, and `id`; no reader of replays
-        here asks for them.
+        It leaves out what no reader of replays needs: `specification` and `description`, which tell of the game
+        and not of the episode, and `id`, which is drawn at random.
         """
         last = self.frames[-1].seats
         return {
