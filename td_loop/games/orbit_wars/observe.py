@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from td_loop.errors import DataError
+from td_loop.games.base import MAX_SEATS
 from td_loop.games.orbit_wars.board import empty_state, make_cfg, orbits, speed_table
 from td_loop.games.orbit_wars.state import (
     ANGULAR_VELOCITY,
@@ -192,10 +193,10 @@ def state_from_observation(
     f = _rows(obs, "fleets")
     if not len(p):
         raise DataError("observation: it has no planets")
-    n_players = n_players or _players(p, f, int(obs.get("player") or 0))
-    _check_bounds("planets", "owner", p[:, 1], -1, n_players - 1)
+    # MAX_SEATS and not n_players: the official engine, and its tests, let a third party fly in a game of two.
+    _check_bounds("planets", "owner", p[:, 1], -1, MAX_SEATS - 1)
     _check_bounds("planets", "ships", p[:, 5], 0, _MOST_SHIPS)
-    _check_bounds("fleets", "owner", f[:, 1], 0, n_players - 1)
+    _check_bounds("fleets", "owner", f[:, 1], 0, MAX_SEATS - 1)
     _check_bounds("fleets", "ships", f[:, 6], 1, _MOST_SHIPS)
     groups: Sequence[Mapping[str, Any]] = obs.get("comets") or []
     comet_of = {int(i): (g, k) for g, c in enumerate(groups) for k, i in enumerate(c["planet_ids"])}
@@ -219,7 +220,7 @@ def state_from_observation(
             int(config.get("episodeSteps", EPISODE_STEPS)),
         ),
         speed=speed_table(float(config.get("shipSpeed", SHIP_SPEED))),
-        n_players=n_players,
+        n_players=n_players or _players(p, f, int(obs.get("player") or 0)),
         home_x=start[:, 2].copy(),
         home_y=start[:, 3].copy(),
         home_ships=start[:, 5].astype(np.int64),
