@@ -35,7 +35,7 @@ from td_loop.games.orbit_wars.state import (
     Position,
     State,
 )
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import inlined
 
 HOME_SHIPS = 10
 START_FLEETS = 128  # fleet capacity of a new game; `engine.step` grows it as needed
@@ -218,15 +218,3 @@ def new_game(
         s.p_owner[drawn.home + copy] = seat
         s.p_ships[drawn.home + copy] = HOME_SHIPS
     return Position(drawn.board._replace(n_players=n_players), s)
-
-
-@kernel
-def planets_at(board: Board, step: int, out_x: F64, out_y: F64) -> None:
-    """Positions of all home planets in the observation of `step`, into out_x, out_y [M]."""
-    for p in range(len(board.home_x)):
-        out_x[p], out_y[p] = planet_xy(board, p, step)
-
-
-def without_future_comets(board: Board, step: int) -> Board:
-    """The board as a player knows it in the observation of `step`: groups that appear later never come."""
-    return board._replace(comet_len=np.where(board.comet_spawn <= step, board.comet_len, 0))

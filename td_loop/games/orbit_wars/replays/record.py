@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.base import MAX_SEATS
+from td_loop.games.orbit_wars.engine import shares
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS
 
 Array = npt.NDArray[Any]
@@ -148,12 +148,7 @@ class GameRecord:
         owned, score = last_frame_standing(self.frames, self.n_players)
         known = [r for r in self.rewards if r is not None]
         points = np.array(known) if len(known) == self.n_players else score
-        winners = points == points.max()
-        if points.max() <= 0:
-            winners = owned if owned.any() else np.ones(self.n_players, np.bool_)
-        outcome = np.zeros(MAX_SEATS)
-        outcome[: self.n_players] = winners / winners.sum()
-        return outcome, ""
+        return shares((points == points.max()) & (points > 0), owned), ""
 
 
 def fleet_block(columns: Sequence[Array], counts: Array, dtype: type) -> Array:
