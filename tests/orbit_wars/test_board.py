@@ -155,19 +155,10 @@ def test_the_fast_clearance_test_agrees_with_the_exact_one() -> None:
         # short straight paths: long ones are hardly ever clear
         x, y, dx, dy = rng.uniform(0, 100), rng.uniform(0, 100), rng.uniform(-3, 3), rng.uniform(-3, 3)
         xs, ys = x + dx * np.arange(5), y + dy * np.arange(5)
-        args = (
-            xs,
-            ys,
-            b.home_x,
-            b.home_y,
-            p.state.p_radius[:m],
-            b.orbit_r,
-            b.orbit_angle,
-            b.rotates,
-            b.cfg[0],
-            50,
+        homes = comets.Homes(
+            b.home_x, b.home_y, p.state.p_radius[:m], b.orbit_r, b.orbit_angle, b.rotates, b.cfg[0]
         )
-        fast, exact = comets.clear(*args), comets.clear_exact(*args, 2.0)
+        fast, exact = comets.clear(xs, ys, homes, 50), comets.clear_exact(xs, ys, homes, 50, 2.0)
         assert fast == (1 if exact else -1)
         seen.add(fast)
     assert seen == {1, -1}
@@ -176,6 +167,6 @@ def test_the_fast_clearance_test_agrees_with_the_exact_one() -> None:
 def test_a_path_along_the_rim_is_too_close_to_call() -> None:
     none = np.empty(0)
     rim = np.array([50.0 + 11.0 + 1e-9])
-    args = (rim, np.array([50.0]), none, none, none, none, none, np.empty(0, np.bool_), 0.03, 50)
-    assert comets.clear(*args) == 0
-    assert comets.clear_exact(*args, 2.0)
+    middle, nobody = np.array([50.0]), comets.Homes(none, none, none, none, none, np.empty(0, np.bool_), 0.03)
+    assert comets.clear(rim, middle, nobody, 50) == 0
+    assert comets.clear_exact(rim, middle, nobody, 50, 2.0)

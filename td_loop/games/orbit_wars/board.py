@@ -104,12 +104,12 @@ def make_cfg(angular_velocity: float, ship_speed: float, episode_steps: int) -> 
 
 @lru_cache(maxsize=_BOARDS_KEPT)
 def _draw(seed: int, episode_steps: int, ship_speed: float, comet_speed: float) -> _Map:
-    px, py, radius = (np.empty(planets.CAPACITY) for _ in range(3))
-    ships, prod = (np.empty(planets.CAPACITY, np.int64) for _ in range(2))
-    w, m, home = planets.draw_map(mersenne.seed_key(seed), 2.0, px, py, radius, ships, prod)
-    px, py, radius = (a[:m].copy() for a in (px, py, radius))
-    ships, prod = (a[:m].copy() for a in (ships, prod))
+    drawn = planets.make_planets()
+    w, m, home = planets.draw_map(mersenne.seed_key(seed), 2.0, drawn)
+    px, py, radius = (a[:m].copy() for a in (drawn.x, drawn.y, drawn.radius))
+    ships, prod = (a[:m].copy() for a in (drawn.ships, drawn.prod))
     orbit_r, orbit_angle, rotates = orbits(px, py, radius)
+    homes = comets.Homes(px, py, radius, orbit_r, orbit_angle, rotates, w)
 
     g = len(COMET_SPAWN_STEPS)
     comet_x = np.zeros((g, COMET_GROUP, MAX_COMET_PATH))
@@ -119,13 +119,7 @@ def _draw(seed: int, episode_steps: int, ship_speed: float, comet_speed: float) 
     for i, spawn in enumerate(COMET_SPAWN_STEPS):
         comet_len[i], comet_ships[i] = comets.make_group(
             mersenne.seed_key(f"orbit_wars-comet-{seed}-{spawn}"),
-            px,
-            py,
-            radius,
-            orbit_r,
-            orbit_angle,
-            rotates,
-            w,
+            homes,
             spawn,
             comet_speed,
             2.0,
