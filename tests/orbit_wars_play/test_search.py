@@ -73,8 +73,8 @@ def test_an_evaluation_budget_repeats_exactly(pos: Position, seat: int, evals: i
     assert np.array_equal(first.action, second.action)
 
 
-@pytest.mark.parametrize("budget", [Budget(evals=0), Budget(seconds=0.0), Budget(seconds=-1.0, evals=100)])
-def test_no_budget_no_launch(budget: Budget) -> None:
+@pytest.mark.parametrize("budget", [Budget(seconds=1e-12), Budget(seconds=1e-12, evals=100)])
+def test_no_time_no_launch(budget: Budget) -> None:
     decision = SEARCH(positions(11, 2)[60], 0, budget, np.random.default_rng(0))
     assert decision.action.shape == (0, 3)
     assert decision.evals == 0
