@@ -13,7 +13,7 @@ from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.engine import outcome, step
 from td_loop.games.orbit_wars.features import N_FEATURES
 from td_loop.games.orbit_wars.game import GAME
-from td_loop.games.orbit_wars.search import OrbitSearch
+from td_loop.games.orbit_wars.search import SLICE, OrbitSearch
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, STEP, Action, Position, copy_state
 from tests.orbit_wars_agents.positions import positions
 from tests.orbit_wars_play.values import played, value_by_hand
@@ -79,7 +79,7 @@ def test_the_clock_is_looked_at_between_short_slices() -> None:
         search = OrbitSearch(value_by_hand(), clock=lambda ticks=ticks: float(next(ticks)))
         decision = search(pos, 0, Budget(seconds=looks + 0.5), np.random.default_rng(0))
         assert next(ticks) <= looks + 3
-        assert decision.evals <= 24 * looks + looks + 1
+        assert decision.evals <= (SLICE + 1) * (looks + 1)
         assert len(decision.action) <= decision.evals
 
 
