@@ -44,10 +44,13 @@ def selfplay(
     The same command makes the same file, byte for byte (unless --search-seconds is used). Without --weights it
     makes the set that comes with the package.
     """
+    from td_loop.files import sha256
     from td_loop.games.base import Budget
+    from td_loop.games.orbit_wars.game import GAME
     from td_loop.games.orbit_wars.replays.bundled import BUNDLED, BundledGame, write_bundle
     from td_loop.games.orbit_wars.selfplay import Recipe, play_set
     from td_loop.progress import progress
+    from td_loop.value.io import load_weights
 
     path = BUNDLED if out is None else out
     if path.exists() and not force:
@@ -61,6 +64,8 @@ def selfplay(
         budget=Budget(search_seconds, search_evals) if has_budget else None,
         search_share=search_share,
     )
+    if weights is not None:  # a file that cannot be used is found before an hour of games, not after
+        load_weights(weights, feature_names=GAME.feature_names)
     games: list[BundledGame] = []
     names: list[list[str]] = []
     wins = {2: [0.0] * 2, 4: [0.0] * 4}
@@ -74,7 +79,14 @@ def selfplay(
     about = {
         "made_by": "td-loop selfplay",
         "seed": seed,
-        "search": None if weights is None else {"evals": search_evals, "seconds": search_seconds},
+        "search": None
+        if weights is None
+        else {
+            "weights_sha256": sha256(weights),
+            "evals": search_evals,
+            "seconds": search_seconds,
+            "share": search_share,
+        },
         "players": names,
     }
     write_bundle(path, games, episode_steps=recipe.episode_steps, about=about)

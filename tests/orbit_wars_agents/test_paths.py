@@ -29,7 +29,7 @@ def test_the_table_of_a_board_is_made_once() -> None:
 
 def test_tables_of_boards_that_are_gone_are_not_given_to_others() -> None:
     first = new_game(22, 2).board
-    for k in range(40):
+    for k in range(20):
         # Arrays that are freed at once: the next ones often get the same address.
         board = first._replace(home_x=first.home_x + k)
         assert path_table(board).x[0, 0] == first.home_x[0] + k

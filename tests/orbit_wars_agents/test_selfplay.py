@@ -8,7 +8,7 @@ import pytest
 
 from td_loop import files
 from td_loop.cli import main
-from td_loop.errors import UsageError
+from td_loop.errors import UsageError, WeightsError
 from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.agents import AGENTS, STYLES
 from td_loop.games.orbit_wars.board import new_game
@@ -111,6 +111,16 @@ def test_the_command_makes_the_same_bytes_again_and_replaces_nothing_unasked(
     assert files.sha256(out) == first
     assert main([*flags, "--force"]) == 0
     assert files.sha256(out) == first
+
+
+def test_weights_that_are_not_there_are_named_before_any_game(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, missing = tmp_path / "set.npz", tmp_path / "none.npz"
+    flags = ["selfplay", "--out", str(out), "--weights", str(missing), "--search-evals", "5"]
+    assert main(flags) == WeightsError.exit_code
+    assert str(missing) in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_the_bundled_set_plays_again_to_its_last_turn() -> None:
