@@ -24,7 +24,7 @@ from td_loop.games.orbit_wars.forecast import SEATS, Forecast, send
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.propose import SEVERAL, SLOTS, Pool, order_pairs, propose_group, propose_single
 from td_loop.games.orbit_wars.state import B1, F64, I64, Board, State
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import kernel
 from td_loop.value.kernel import seat_score
 
 MAX_PLAN = 64
@@ -186,7 +186,7 @@ def make_candidate(plan: Plan, pool: Pool, fc: Forecast, q: int, s: int) -> None
         touched(plan, pool, plan.src[n], plan.dst[n])
 
 
-@inlined
+@kernel
 def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State) -> bool:
     """Propose the next pair of the wave that waits for it; False when none does."""
     for q in range(plan.at[NEXT_PAIR], plan.at[WAVE_END]):
@@ -206,7 +206,7 @@ def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: Pat
     return False
 
 
-@inlined
+@kernel
 def _best(plan: Plan, pool: Pool, fc: Forecast) -> tuple[int, int]:
     """(pair, slot) of the largest known gain above MIN_GAIN that can be paid for; (-1, 0) if there is none."""
     best, slot = -1, 0
@@ -233,18 +233,27 @@ def advance(
         if plan.at[NEXT_SLOT] < SLOTS:
             q, s = plan.at[NEXT_PAIR], plan.at[NEXT_SLOT]
             plan.at[NEXT_SLOT] += 1
-            if affordable(pool, fc, q, s):
-                evaluate_candidate(plan, pool, fc, judge, q, s)
+            evaluates = affordable(pool, fc, q, s)
+        elif _propose_next(plan, pool, fc, board, paths, state):
             continue
-        if _propose_next(plan, pool, fc, board, paths, state):
-            continue
-        q, s = _best(plan, pool, fc)
-        if q >= 0 and plan.at[N_PLAN] + pool.size[q, s] <= MAX_PLAN:
-            if plan.version[q, s] == plan.at[VERSION]:
-                make_candidate(plan, pool, fc, q, s)
-            else:
-                evaluate_candidate(plan, pool, fc, judge, q, s)
-        elif plan.at[WAVE_END] < pool.at[0]:
-            plan.at[WAVE_END] = min(plan.at[WAVE_END] + WAVE, pool.at[0])
         else:
-            plan.at[DONE] = 1
+            q, s = _best(plan, pool, fc)
+            evaluates = q >= 0 and plan.version[q, s] != plan.at[VERSION]
+            if q >= 0 and plan.at[N_PLAN] + pool.size[q, s] > MAX_PLAN:
+                plan.at[DONE] = 1
+            elif q >= 0 and not evaluates:
+                make_candidate(plan, pool, fc, q, s)
+            elif q < 0 and plan.at[WAVE_END] < pool.at[0]:
+                plan.at[WAVE_END] = min(plan.at[WAVE_END] + WAVE, pool.at[0])
+            elif q < 0:
+                plan.at[DONE] = 1
+        if evaluates:
+            evaluate_candidate(plan, pool, fc, judge, q, s)
+
+
+@kernel
+def close_plan(plan: Plan, pool: Pool, fc: Forecast) -> None:
+    """The budget has ended: if nothing was made yet, make the best candidate seen so far."""
+    q, s = _best(plan, pool, fc)
+    if plan.at[N_PLAN] == 0 and q >= 0 and plan.version[q, s] == plan.at[VERSION]:
+        make_candidate(plan, pool, fc, q, s)

@@ -108,7 +108,7 @@ def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
         pool.target[j] = target[order[j]]
 
 
-@inlined
+@kernel
 def glance(board: Board, paths: PathTable, state: State, src: int, dst: int, ships: int) -> tuple[int, bool]:
     """(ticks of flight as the crow flies, whether the sun stands in the way): a cheap look before aiming."""
     speed = fleet_speed(board, ships)
@@ -147,7 +147,7 @@ def shortfall(fc: Forecast, planet: int) -> tuple[int, int]:
     return NEVER, 0
 
 
-@inlined
+@kernel
 def _put(pool: Pool, q: int, slot: int, src: int, ships: int, eta: int, angle: float, wait: int) -> int:
     """Add a candidate of one launch, unless the pair has one of that size; returns the next free slot."""
     if slot >= SLOTS:
@@ -359,7 +359,7 @@ def _gather(
     return used if done and used >= 2 else 0
 
 
-@inlined
+@kernel
 def _way(
     pool: Pool, board: Board, paths: PathTable, state: State, src: int, dst: int, ships: int, wait: int
 ) -> tuple[bool, float, int]:
