@@ -1,16 +1,19 @@
 """The numba decorator of all kernels, with a disk cache that yesterday's rules cannot survive in.
 
-numba decides whether a cached function is stale by the file that it stands in, not by the kernels that it calls in
-other files. So the cache folder is named by a hash of every kernel source: touch one, and all compile anew.
+numba decides whether a cached function is stale by the file that it stands in, not by the kernels that it calls
+nor by the constants that it freezes in other files. So the cache folder is named by a hash of every source of the
+rooms that kernels live in: touch one, and all compile anew.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,19 +25,30 @@ os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"
 import numba
 from numba.core import config, event
 
+from td_loop.errors import TdLoopError
+
+if vars(config).get("USING_SVML"):  # too late for the line above: somebody imported numba first
+    raise TdLoopError(
+        "numba was imported before td_loop and uses Intel's vector library, with which games differ from the "
+        "official ones in the last bit; import td_loop.kernels (or the td_loop module you need) before numba, or "
+        "set NUMBA_DISABLE_INTEL_SVML=1"
+    )
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).parent
+_ROOMS = ("games", "value")  # where kernels live, and the constants that they freeze
+_KEPT_S = 30 * 86_400.0  # a cache folder that nobody used for so long is deleted
 
 
 @cache
 def sources_hash() -> str:
-    """Hash of numba's version and of every file of the package that holds kernels."""
+    """Hash of numba's version, of this file and of every file of the rooms that kernels live in."""
     h = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(_PACKAGE.rglob("*.py")):
+    paths = [_PACKAGE / "kernels.py", *(p for room in _ROOMS for p in (_PACKAGE / room).rglob("*.py"))]
+    for path in sorted(paths):
         text = path.read_bytes()
-        if b"td_loop.kernels import" in text or path.name == "kernels.py":
-            h.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + text)
+        h.update(f"{path.relative_to(_PACKAGE)}\0{len(text)}\0".encode() + text)
     return h.hexdigest()[:16]
 
 
@@ -49,10 +63,21 @@ def _kernel_cache() -> Path:
     folder = cache_dir() / f"kernels-{sources_hash()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
     except OSError:  # a read-only home must not stop a run; it only compiles again
         folder = Path(tempfile.gettempdir()) / f"td_loop-{os.getuid()}-kernels-{sources_hash()}"
         folder.mkdir(parents=True, exist_ok=True)
+    else:
+        _drop_old(folder)
     return folder
+
+
+def _drop_old(used: Path) -> None:
+    """Delete the siblings of `used` that nobody used for _KEPT_S; who still runs from one only compiles again."""
+    with suppress(OSError):
+        for sibling in used.parent.glob("kernels-*"):
+            if sibling != used and sibling.stat().st_mtime < time.time() - _KEPT_S:
+                shutil.rmtree(sibling, ignore_errors=True)
 
 
 vars(config)["CACHE_DIR"] = str(_kernel_cache())

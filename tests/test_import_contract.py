@@ -21,7 +21,6 @@ ALLOWED: dict[str, set[str]] = {
     "prepare": {"games", "value"},
     "fit": {"value"},
     "loop": {"checks"},
-    "report": {"loop", "checks"},
     "cli": {"games", "value", "prepare", "fit", "checks", "loop"},
 }
 # The built-in game's own commands.

@@ -92,9 +92,8 @@ def prepare_command(
     from td_loop.signals import interruptible
 
     with interruptible():
-        from td_loop.games.base import Budget
         from td_loop.machine import physical_cores
-        from td_loop.prepare.config import probability
+        from td_loop.prepare.config import probability, search_budget
         from td_loop.prepare.run import gather_only, prepare
 
         if mc_rows is not None and mc_only:
@@ -113,7 +112,7 @@ def prepare_command(
             iter_index=iter_index,
             n=n,
             k=k,
-            budget=Budget(seconds=budget_s) if budget_evals is None else Budget(evals=budget_evals),
+            budget=search_budget(budget_s, budget_evals),
             workers=physical_cores() if workers is None else workers,
             partial_input_p=partial_input_p,
             mc_target_p=mc_target_p,

@@ -8,6 +8,7 @@ A frame is one turn of one replay; its action leads to the next frame; the last 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from td_loop.errors import UsageError
 from td_loop.value.model import SplineValue
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -64,10 +66,21 @@ class Budget:
     Attributes:
         seconds: wall-clock time. Cannot repeat exactly.
         evals: number of evaluated candidates. Repeats exactly.
+
+    Raises:
+        UsageError: none of the two is set, or one is out of range.
     """
 
     seconds: float | None = None
     evals: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seconds is None and self.evals is None:
+            raise UsageError("a search needs a budget: set its seconds, its evals or both")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise UsageError(f"a search's seconds must be above 0 and finite, not {self.seconds}")
+        if self.evals is not None and self.evals < 1:
+            raise UsageError(f"a search's evals must be 1 or more, not {self.evals}")
 
 
 @dataclass(frozen=True)

@@ -87,15 +87,25 @@ class PrepareConfig:
         probability("--k", self.k, "the share of rows that are searched: 0 for none, 1 for all")
         probability("--partial-input-p", self.partial_input_p, "the share of rows with a half-built turn as input")
         probability("--mc-target-p", self.mc_target_p, "the share of rows that carry the game's outcome")
-        if self.budget.evals is not None:
-            at_least("--budget-evals", self.budget.evals, 1, "candidates that one search may evaluate")
-        elif self.budget.seconds is None or not (0 < self.budget.seconds < math.inf):
-            raise UsageError(f"--budget-s {self.budget.seconds}: must be above 0, in seconds a search, say 0.2")
 
     @property
     def stage_seed(self) -> int:
         """Seed of every stream of this stage: an iteration draws afresh while the run's seed stays."""
         return self.seed + self.iter_index
+
+
+def search_budget(seconds: float, evals: int | None) -> Budget:
+    """The budget that the flags ask for: evaluations if they are given, else seconds.
+
+    Raises:
+        UsageError: out of range.
+    """
+    if evals is not None:
+        at_least("--budget-evals", evals, 1, "candidates that one search may evaluate")
+        return Budget(evals=evals)
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--budget-s {seconds}: must be above 0, in seconds a search, say 0.2")
+    return Budget(seconds=seconds)
 
 
 def at_least(flag: str, value: int, low: int, remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""kernels.py: the cache folder changes with every kernel source."""
+"""kernels.py: the cache folder changes with everything that a kernel is made from."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 import td_loop
 
 HASH = "from td_loop import kernels; print(kernels.config.CACHE_DIR)"
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A folder with a copy of the package's sources."""
+    without = shutil.ignore_patterns("__pycache__", "data")
+    shutil.copytree(Path(td_loop.__file__).parent, tmp_path / "td_loop", ignore=without)
+    return tmp_path
 
 
 def cache_folder(root: Path, cache: Path) -> str:
@@ -19,16 +30,67 @@ def cache_folder(root: Path, cache: Path) -> str:
     return subprocess.run(run, cwd=root, env=env, check=True, capture_output=True, text=True).stdout
 
 
-def test_a_changed_kernel_file_moves_the_cache_and_another_file_does_not(tmp_path: Path) -> None:
-    source = Path(td_loop.__file__).parent
-    shutil.copytree(source, tmp_path / "td_loop", ignore=shutil.ignore_patterns("__pycache__", "data"))
-    before = cache_folder(tmp_path, tmp_path / "cache")
+@pytest.mark.parametrize(
+    ("file", "old", "new", "moves"),
+    [
+        (
+            "games/orbit_wars/state.py",
+            "SUN_RADIUS = 10.0",
+            "SUN_RADIUS = 9.0",
+            True,
+        ),  # frozen in another file's kernel
+        (
+            "games/orbit_wars/replays/record.py",
+            "P_X, P_Y, P_RADIUS = 0, 1, 2",
+            "P_X, P_Y, P_RADIUS = 1, 0, 2",
+            True,
+        ),
+        ("value/kernel.py", "from __future__", "# changed\nfrom __future__", True),
+        ("kernels.py", "nogil=True", "nogil=False", True),
+        ("errors.py", "from __future__", "# changed\nfrom __future__", False),
+    ],
+)
+def test_what_a_kernel_may_have_frozen_moves_the_cache(
+    copied: Path, tmp_path: Path, file: str, old: str, new: str, moves: bool
+) -> None:
+    before = cache_folder(copied, tmp_path / "cache")
     assert str(tmp_path / "cache") in before
-    plain = tmp_path / "td_loop" / "errors.py"
-    plain.write_text(plain.read_text() + "\n")
-    assert cache_folder(tmp_path, tmp_path / "cache") == before
-    (tmp_path / "td_loop" / "value" / "new.py").write_text("from td_loop.kernels import kernel\n")
-    assert cache_folder(tmp_path, tmp_path / "cache") != before
+    source = copied / "td_loop" / file
+    assert old in source.read_text()
+    source.write_text(source.read_text().replace(old, new))
+    assert (cache_folder(copied, tmp_path / "cache") != before) == moves
+
+
+def test_a_new_file_among_the_kernels_moves_the_cache(copied: Path, tmp_path: Path) -> None:
+    before = cache_folder(copied, tmp_path / "cache")
+    (copied / "td_loop" / "value" / "new.py").write_text("")
+    assert cache_folder(copied, tmp_path / "cache") != before
+
+
+def test_a_cache_that_nobody_used_for_long_is_deleted(tmp_path: Path) -> None:
+    old, recent, other = (tmp_path / name for name in ("kernels-old", "kernels-recent", "replays-old"))
+    for folder, days in ((old, 31), (recent, 29), (other, 31)):
+        folder.mkdir()
+        (folder / "file").touch()
+        os.utime(folder, (time.time() - 86_400 * days,) * 2)
+    used = Path(cache_folder(Path(td_loop.__file__).parent.parent, tmp_path).strip())
+    assert sorted(tmp_path.iterdir()) == sorted([used, recent, other])
+
+
+def test_a_cache_in_use_counts_as_used(tmp_path: Path) -> None:
+    root = Path(td_loop.__file__).parent.parent
+    used = Path(cache_folder(root, tmp_path).strip())
+    os.utime(used, (0, 0))
+    cache_folder(root, tmp_path)
+    assert used.stat().st_mtime > 0
+
+
+def test_numba_with_the_vector_library_is_refused() -> None:
+    imports = "import numba; numba.config.USING_SVML = True; import td_loop.kernels"
+    env = {**os.environ, "PYTHONPATH": str(Path(td_loop.__file__).parent.parent)}
+    run = subprocess.run([sys.executable, "-c", imports], env=env, check=False, capture_output=True, text=True)
+    assert run.returncode != 0
+    assert "TdLoopError: numba was imported before td_loop" in run.stderr
 
 
 def test_a_read_only_cache_folder_does_not_stop_the_program(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from td_loop.games.orbit_wars import launches
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.environment import Environment
 
@@ -145,18 +144,3 @@ def test_an_action_is_copied() -> None:
     frame = env.step([[move], []])
     move[2] = 99
     assert frame.seats[0].action == [[HOME, 0.5, 3]]
-
-
-@pytest.mark.parametrize(
-    ("raw", "rows"),
-    [
-        (None, []),
-        ("x", []),
-        ([[1, 0.5, 3], [2.0, 1, 1.9]], [[1.0, 0.5, 3.0], [2.0, 1.0, 1.0]]),
-        ([[1, 0.5], [1, "0.5", 3], ["1", 0.5, 3], [1, 0.5, "3"], 7, [1, None, 2]], [[1.0, 0.5, 3.0]]),
-        ([[10**400, 0.0, 1], [1, 0.0, math.inf], [1, 0.0, math.nan]], []),
-    ],
-)
-def test_recorded_actions_become_rows(raw: Any, rows: list[list[float]]) -> None:
-    assert launches.recorded_action(raw).tolist() == rows
-    assert launches.recorded_action(raw).shape == (len(rows), 3)

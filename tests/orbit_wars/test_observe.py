@@ -11,9 +11,9 @@ from hypothesis import given, settings
 
 from td_loop.errors import DataError
 from td_loop.games.orbit_wars import engine
-from td_loop.games.orbit_wars.board import new_game, without_future_comets
+from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.observe import observation, state_from_observation
-from td_loop.games.orbit_wars.state import Position
+from td_loop.games.orbit_wars.state import Board, Position
 from tests.orbit_wars.strategies import positions
 from tests.orbit_wars.test_playthrough import assert_same, random_game
 
@@ -26,6 +26,11 @@ def test_a_position_survives_the_way_through_json(pos: Position) -> None:
     assert observation(back, 0) == obs
     for name in ("cfg", "speed", "home_x", "home_y", "home_ships", "orbit_r", "orbit_angle", "rotates"):
         assert getattr(back.board, name).tolist() == getattr(pos.board, name).tolist(), name
+
+
+def without_future_comets(board: Board, step: int) -> Board:
+    """The board as a player knows it in the observation of `step`: groups that appear later never come."""
+    return board._replace(comet_len=np.where(board.comet_spawn <= step, board.comet_len, 0))
 
 
 @pytest.mark.parametrize("n_players", [2, 4])
@@ -81,6 +86,18 @@ def _without(key: str, obs: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in obs.items() if k != key}
 
 
+def _planet(obs: dict[str, Any], column: int, value: float) -> dict[str, Any]:
+    first, *others = obs["planets"]
+    return {**obs, "planets": [[*first[:column], value, *first[column + 1 :]], *others]}
+
+
+def test_a_fleet_may_fly_at_any_angle() -> None:
+    """The official engine takes a launch at NaN, and takes the fleet off the board in the same turn."""
+    obs = observation(new_game(1, 2), 0)
+    pos = state_from_observation({**obs, "fleets": [[0, 1, 1.0, 1.0, float("nan"), 0, 1]]})
+    assert np.isnan(pos.state.f_angle[0])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -97,6 +114,28 @@ def _without(key: str, obs: dict[str, Any]) -> dict[str, Any]:
             lambda o: {**o, "comets": [{"planet_ids": [99], "paths": [[[1, 1]] * 41], "path_index": 0}]},
             "comet group 0",
         ),
+        (
+            lambda o: {**o, "comets": [{"planet_ids": [99], "paths": [[[1, float("inf")]]], "path_index": 0}]},
+            "comet group 0 has a coordinate",
+        ),
+        (
+            lambda o: {**o, "comets": [{"planet_ids": [98, 99], "paths": [[[1, 1]]], "path_index": 0}]},
+            "more planets than paths",
+        ),
+        (
+            lambda o: {**o, "comets": [{"planet_ids": [99], "paths": [[[1, 1]]], "path_index": -2}]},
+            "path_index below -1",
+        ),
+        (lambda o: _planet(o, 1, 4), r"planets\[0\] has owner 4, not a whole number in -1..3"),
+        (lambda o: _planet(o, 1, -2), r"planets\[0\] has owner -2"),
+        (lambda o: _planet(o, 1, 0.5), r"planets\[0\] has owner 0.5"),
+        (lambda o: _planet(o, 5, -1), r"planets\[0\] has ships -1, not a whole number in 0"),
+        (lambda o: _planet(o, 5, 1e300), r"planets\[0\] has ships 1e\+300"),
+        (lambda o: _planet(o, 5, float("nan")), "'planets' has a number that is not finite"),
+        (lambda o: {**o, "fleets": [[0, -1, 1.0, 1.0, 0.0, 0, 1]]}, r"fleets\[0\] has owner -1, .* in 0..3"),
+        (lambda o: {**o, "fleets": [[0, 9, 1.0, 1.0, 0.0, 0, 1]]}, r"fleets\[0\] has owner 9, .* in 0..3"),
+        (lambda o: {**o, "fleets": [[0, 0, 1.0, 1.0, 0.0, 0, 0]]}, r"fleets\[0\] has ships 0, .* in 1"),
+        (lambda o: {**o, "fleets": [[0, 0, 1.0, 1.0, 0.0, float("inf"), 1]]}, "'fleets' has a number that is not"),
     ],
 )
 def test_what_is_not_an_observation_is_refused(change: Any, message: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks import parity
 
-SHORT = {"launch-heavy v launch-heavy": 70, "4: launch-heavy": 40, "4: adversarial": 70, "4: hunters": 80}
+SHORT = {"launch-heavy v launch-heavy": 70, "4: launch-heavy": 90, "4: adversarial": 70, "4: hunters": 80}
+FLEETS = {"4: launch-heavy": 200}  # so many must be in the air at once, or the sample is not what it says
 SEEDS = {kind.name: 31 + i for i, kind in enumerate(parity.KINDS)}
 
 
@@ -17,6 +18,7 @@ def test_no_bit_differs(official: ModuleType, kind: parity.Kind) -> None:
     outcome = parity.compare(kind, SEEDS[kind.name], episode_steps=SHORT.get(kind.name, 120))
     assert outcome.difference is None
     assert outcome.turns > 30
+    assert outcome.fleets > FLEETS.get(kind.name, 0)
 
 
 def test_a_difference_is_found_and_named(official: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

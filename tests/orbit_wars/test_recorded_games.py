@@ -11,7 +11,8 @@ import numpy as np
 
 from td_loop.games.orbit_wars import engine, observe, playthrough
 from td_loop.games.orbit_wars.board import new_game
-from td_loop.games.orbit_wars.launches import recorded_action
+from td_loop.games.orbit_wars.replays.frames import move_rows
+from td_loop.games.orbit_wars.replays.parse import parse_episode
 from td_loop.games.orbit_wars.state import Position
 
 EVERY = 12  # all of them are verified by `td-loop replays verify`; this is a sample
@@ -25,14 +26,13 @@ def _numbers(o: Any) -> Any:
 def test_recorded_games_are_reproduced_exactly(real_replays: list[Path]) -> None:
     chosen = [*real_replays[::EVERY], next(p for p in real_replays if p.name.startswith("4p"))]
     for path in chosen:
-        replay = json.loads(gzip.decompress(path.read_bytes()))
+        data = gzip.decompress(path.read_bytes())
+        replay = json.loads(data)
         steps = replay["steps"]
         pos = new_game(replay["info"]["seed"], len(steps[0]))
-        rows, offsets = [], [0]
-        for step in steps[1:]:
-            rows.append(engine.join_actions([recorded_action(s["action"]) for s in step]))
-            offsets.append(offsets[-1] + len(rows[-1]))
-        frames = playthrough.record(pos, np.concatenate(rows), np.array(offsets))
+        recorded = parse_episode(data, path.name).frames
+        moves, ends = move_rows(recorded.launch, recorded.launch_end)
+        frames = playthrough.record(pos, moves, np.array([0, *ends[:-1]]))
         assert len(frames.head) == len(steps), path.name
         for t, step in enumerate(steps):
             shown = step[0]["observation"]

@@ -75,11 +75,15 @@ def test_launches_that_the_engine_would_ignore_are_not_kept() -> None:
         [home, 0.5, 7],
         [home, 0.5, 6],
         [home, 0.5, 0.9],
+        [home, np.inf, 0.9],
+        [home, -np.inf, 1],
+        [home, 0.5, np.nan],
         [enemy, 0, 1],
         [-1, 0, 1],
         [99, 0, 1],
     ]
     np.testing.assert_array_equal(legal(position, 0, np.array(rows)), [[home, 0.5, 4], [home, 0.5, 6]])
+    assert legal(position, 0, np.array(rows[-3:])).shape == legal(position, 0, np.empty((0, 3))).shape == (0, 3)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def proposed(pos: Position, seat: int) -> tuple[Forecast, Pool]:
 def test_every_candidate_lands_where_and_when_it_says(pos: Position, seat: int, data: st.DataObject) -> None:
     pos = known_only(pos)
     fc, pool = proposed(pos, seat)
-    found = [(q, s) for q in range(pool.at[0]) for s in range(SLOTS) if pool.size[q, s]]
+    found = [(q, s) for q in range(pool.at[0]) for s in range(SLOTS) if pool.size[q, s] and pool.wait[q, s] == 0]
     if not found:
         return
     q, s = data.draw(st.sampled_from(found))
@@ -66,6 +66,22 @@ def test_every_candidate_lands_where_and_when_it_says(pos: Position, seat: int, 
             return  # comets left: the planets behind them moved up in the list
         for i in range(now.state.head[N_PLANETS]):
             assert holding(fc, i, tick) == (now.state.p_owner[i], now.state.p_ships[i])
+
+
+@settings(max_examples=25)
+@given(played(), st.integers(0, 1))
+def test_what_waits_can_be_paid_for_by_then(pos: Position, seat: int) -> None:
+    fc, pool = proposed(pos, seat)
+    for q in range(pool.at[0]):
+        for s in range(SLOTS):
+            wait = int(pool.wait[q, s])
+            for j in range(pool.size[q, s] if wait else 0):
+                src, ships = int(pool.src[q, s, j]), int(pool.ships[q, s, j])
+                assert wait <= fc.mark[1]
+                assert wait < fc.gone[src]
+                assert ships <= fc.ships[src] + wait * fc.prod[src]
+                assert pool.eta[q, s, j] > wait
+                assert ships > fc.ships[src] or pool.source[q] == SEVERAL
 
 
 @settings(max_examples=25)

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.agents import AGENTS
 from td_loop.games.orbit_wars.board import new_game
-from td_loop.games.orbit_wars.engine import alive, outcome, step
+from td_loop.games.orbit_wars.engine import outcome, step
 from td_loop.games.orbit_wars.features import N_FEATURES
 from td_loop.games.orbit_wars.game import GAME
-from td_loop.games.orbit_wars.search import OrbitSearch
+from td_loop.games.orbit_wars.search import SLICE, OrbitSearch
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, STEP, Action, Position, copy_state
-from td_loop.value.evaluate import scores
 from tests.orbit_wars_agents.positions import positions
 from tests.orbit_wars_play.values import played, value_by_hand
 
@@ -24,14 +23,6 @@ SEARCH = OrbitSearch(value_by_hand())
 
 def decide(pos: Position, seat: int, evals: int = 150, seed: int = 0) -> Action:
     return SEARCH(pos, seat, Budget(evals=evals), np.random.default_rng(seed)).action
-
-
-def log_odds(pos: Position, seat: int) -> float:
-    """log(V / (1 - V)), from the scores: V itself is 1.0 to the last bit in many a decided game."""
-    x = GAME.features(pos, 0.97)
-    s = scores(value_by_hand(), x[None], np.array([pos.board.n_players]))[0]
-    others = [s[o] for o in range(4) if alive(pos)[o] and o != seat]
-    return float(s[seat] - np.logaddexp.reduce(others)) if others else 0.0
 
 
 @settings(max_examples=150)
@@ -73,8 +64,8 @@ def test_an_evaluation_budget_repeats_exactly(pos: Position, seat: int, evals: i
     assert np.array_equal(first.action, second.action)
 
 
-@pytest.mark.parametrize("budget", [Budget(evals=0), Budget(seconds=0.0), Budget(seconds=-1.0, evals=100)])
-def test_no_budget_no_launch(budget: Budget) -> None:
+@pytest.mark.parametrize("budget", [Budget(seconds=1e-12), Budget(seconds=1e-12, evals=100)])
+def test_no_time_no_launch(budget: Budget) -> None:
     decision = SEARCH(positions(11, 2)[60], 0, budget, np.random.default_rng(0))
     assert decision.action.shape == (0, 3)
     assert decision.evals == 0
@@ -88,7 +79,7 @@ def test_the_clock_is_looked_at_between_short_slices() -> None:
         search = OrbitSearch(value_by_hand(), clock=lambda ticks=ticks: float(next(ticks)))
         decision = search(pos, 0, Budget(seconds=looks + 0.5), np.random.default_rng(0))
         assert next(ticks) <= looks + 3
-        assert decision.evals <= 24 * looks + looks + 1
+        assert decision.evals <= (SLICE + 1) * (looks + 1)
         assert len(decision.action) <= decision.evals
 
 
@@ -109,24 +100,21 @@ def test_it_never_peeks_at_comets_to_come(turn: int, seat: int, seed: int) -> No
 
 
 @settings(max_examples=40)
-@given(played(), st.integers(0, 1))
-def test_what_it_chooses_is_worth_more_than_nothing(pos: Position, seat: int) -> None:
-    action = decide(pos, seat, 300)
-    before, after = log_odds(pos, seat), log_odds(GAME.partial(pos, seat, action, len(action)), seat)
-    assert after > before if len(action) else after == before
+@given(played(), st.integers(0, 1), st.integers(0, 10**6))
+def test_a_search_that_was_content_early_decides_the_same_with_more_budget(
+    pos: Position, seat: int, extra: int
+) -> None:
+    once = SEARCH(pos, seat, Budget(evals=3000), np.random.default_rng(0))
+    if once.evals < 3000:
+        again = SEARCH(pos, seat, Budget(evals=3000 + extra), np.random.default_rng(0))
+        assert again.evals == once.evals
+        assert np.array_equal(again.action, once.action)
 
 
-@settings(max_examples=30)
-@given(played(), st.integers(0, 1), st.integers(60, 200))
-def test_more_evaluations_never_end_worse_by_more_than_one_change(pos: Position, seat: int, evals: int) -> None:
-    """The best plan is kept through second thoughts: what a finished greedy plan was worth is never lost."""
-    long = SEARCH(pos, seat, Budget(evals=20_000), np.random.default_rng(0))
-    short = SEARCH(pos, seat, Budget(evals=evals), np.random.default_rng(0))
-    if short.evals < evals:  # it was content before: the same search
-        assert np.array_equal(long.action, short.action)
-    a = GAME.partial(pos, seat, long.action, len(long.action))
-    b = GAME.partial(pos, seat, short.action, len(short.action))
-    assert log_odds(a, seat) >= log_odds(b, seat) - 1e-3
+def test_a_budget_too_small_for_all_candidates_still_launches() -> None:
+    pos = positions(11, 2)[60]
+    assert len(decide(pos, 0, 3000))
+    assert any(len(decide(pos, 0, evals)) for evals in range(2, 12))
 
 
 def test_a_planet_about_to_fall_is_helped() -> None:
@@ -164,7 +152,7 @@ def test_it_beats_the_starter_agent() -> None:
         pos, me = new_game(40 + seed, 2), seed % 2
         rng = np.random.default_rng(seed)
         while not pos.state.head[DONE] and pos.state.head[STEP] < 250:
-            actions = [AGENTS["starter"](pos, s, rng) if s != me else decide(pos, s, 60) for s in range(2)]
+            actions = [AGENTS["starter"](pos, s, rng) if s != me else decide(pos, s, 150) for s in range(2)]
             pos = step(pos, actions)
         held = outcome(pos)
         if held is None:

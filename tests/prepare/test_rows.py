@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -41,6 +42,16 @@ def test_the_pairs_are_the_seats_alive_at_every_frame_but_the_last(replays: ToyR
 def test_some_seats_of_the_toy_replays_are_out_before_the_end(replays: ToyReplays, spans: Spans) -> None:
     # Otherwise the test above would not look at the bisection at all.
     assert (spans.turns < [replays.games[g].n_frames - 1 for g in spans.game]).any()
+
+
+@pytest.mark.parametrize("n_frames", [0, 1])
+def test_a_game_without_two_frames_gives_no_rows(replays: ToyReplays, n_frames: int) -> None:
+    """Its seats crashed on their first move, say."""
+    other = ToyReplays(replays.path)
+    other.games[0] = dataclasses.replace(other.games[0], n_frames=n_frames)
+    spans = training_spans(GAME, other, NONE_HELD)
+    assert set(spans.game.tolist()) == {*range(1, 40)}
+    assert (spans.turns > 0).all()
 
 
 def test_held_out_games_give_no_rows(replays: ToyReplays) -> None:

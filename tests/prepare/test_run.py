@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from td_loop.errors import ReplayError, TdLoopError, UsageError, WeightsError
 from td_loop.files import sha256
 from td_loop.games.base import Budget
-from td_loop.prepare.config import WorkerPolicy
+from td_loop.prepare.config import WorkerPolicy, search_budget
 from td_loop.prepare.split import validation_games
 from td_loop.value.io import save_weights
 from td_loop.value.model import SplineValue
@@ -223,16 +224,21 @@ def test_workers_that_cannot_start_end_the_run(run: Run, game: str, words: str) 
         {"workers": 0},
         {"seed": -1},
         {"iter_index": -1},
-        {"budget": Budget(seconds=0.0)},
-        {"budget": Budget(seconds=float("nan"))},
-        {"budget": Budget(seconds=float("inf"))},
-        {"budget": Budget(evals=0)},
     ],
     ids=str,
 )
 def test_values_out_of_range_are_refused_by_flag_with_the_range(run: Run, flags: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"^--[a-z-]+ \S+: must (be|lie)"):
         run(**flags)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "evals", "flag"),
+    [(0.0, None, "budget-s"), (nan, None, "budget-s"), (inf, None, "budget-s"), (0.2, 0, "budget-evals")],
+)
+def test_a_budget_out_of_range_is_refused_by_flag(seconds: float, evals: int | None, flag: str) -> None:
+    with pytest.raises(UsageError, match=f"^--{flag} .*: must be "):
+        search_budget(seconds, evals)
 
 
 def test_weights_of_another_game_or_other_features_are_refused(

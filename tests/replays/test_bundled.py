@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from td_loop import files
 from td_loop.errors import ReplayError
 from td_loop.games.orbit_wars.board import new_game
-from td_loop.games.orbit_wars.replays.bundled import BundledGame, expand_bundle, write_bundle
+from td_loop.games.orbit_wars.replays.bundled import BUNDLED, BundledGame, expand_bundle, write_bundle
 from td_loop.games.orbit_wars.replays.opening import open_replays
 from td_loop.games.orbit_wars.replays.parse import parse_episode
 from td_loop.games.orbit_wars.replays.record import GameRecord
@@ -84,6 +85,21 @@ def test_angles_are_exact_and_short_where_they_can_be(rounded: bool, tmp_path: P
     assert arrays["angle"].dtype == (np.float32 if rounded else np.float64)
     expand_bundle(tmp_path / "b.npz", tmp_path / "s")
     assert ReplayStore(tmp_path / "s").action(0, 0, 0).tolist() == [[home, angle, 4.0]]
+
+
+def test_the_set_in_the_package_is_what_a_first_run_needs(tmp_path: Path) -> None:
+    assert BUNDLED.stat().st_size <= 5 * 2**20
+    games = open_replays(None, tmp_path).games
+    shutil.rmtree(tmp_path)  # a hundred megabytes that pytest would keep
+    assert len(games) >= 200
+    assert {g.n_players for g in games} == {2, 4}
+    assert len({g.content_id for g in games}) == len(games)
+    for n_players in (2, 4):
+        # Every game was played to its end, and no seat wins so often or so rarely that V could learn the seat.
+        outcomes = np.array([g.outcome for g in games if g.n_players == n_players], np.float64)
+        share = outcomes.mean(axis=0)[:n_players]
+        assert (share > 0.5 / n_players).all()
+        assert (share < 1.5 / n_players).all()
 
 
 def _without(name: str) -> Callable[[dict[str, Any], dict[str, Any]], object]:

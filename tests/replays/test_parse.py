@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from td_loop.errors import ReplayError
 from td_loop.games.orbit_wars.replays.parse import parse_episode
 from td_loop.games.orbit_wars.replays.record import P_COMET, P_MEMBER, P_OWNER, P_PROD, P_SHIPS, GameRecord
-from td_loop.games.orbit_wars.replays.verify import verdict
+from td_loop.games.orbit_wars.replays.verify import EXACT, verdict
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, NEXT_FLEET_ID, STEP
 from tests.replays.conftest import CRASH_STEP, Json
 
@@ -175,9 +175,14 @@ def test_every_kind_of_crash_counts(status: str, game_2p: bytes, edit: Edit) -> 
     assert record.usable_frames == 9
 
 
-def test_a_crash_on_the_first_move_leaves_nothing(game_2p: bytes, edit: Edit) -> None:
-    with pytest.raises(ReplayError, match="crashed on its first move"):
-        parse_episode(edit(game_2p, lambda d: d["steps"][1][0].update(status="ERROR")), "g")
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_crash_on_the_first_move_is_recorded_as_such(step: int, game_2p: bytes, edit: Edit) -> None:
+    record = parse_episode(edit(game_2p, lambda d: d["steps"][step][0].update(status="ERROR")), "g")
+    assert record.crashes == ((step, "ERROR"), None)
+    assert record.usable_frames == 1
+    assert record.outcome_or_why == (None, f"seat 0 crashed (ERROR at step {step})")
+    assert record.n_frames == 60
+    assert verdict(record).status == EXACT
 
 
 def test_a_game_cut_short_has_no_outcome(game_2p: bytes, edit: Edit) -> None:

@@ -35,7 +35,7 @@ from td_loop.games.orbit_wars.state import (
     Position,
     State,
 )
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import inlined
 
 HOME_SHIPS = 10
 START_FLEETS = 128  # fleet capacity of a new game; `engine.step` grows it as needed
@@ -104,12 +104,12 @@ def make_cfg(angular_velocity: float, ship_speed: float, episode_steps: int) -> 
 
 @lru_cache(maxsize=_BOARDS_KEPT)
 def _draw(seed: int, episode_steps: int, ship_speed: float, comet_speed: float) -> _Map:
-    px, py, radius = (np.empty(planets.CAPACITY) for _ in range(3))
-    ships, prod = (np.empty(planets.CAPACITY, np.int64) for _ in range(2))
-    w, m, home = planets.draw_map(mersenne.seed_key(seed), 2.0, px, py, radius, ships, prod)
-    px, py, radius = (a[:m].copy() for a in (px, py, radius))
-    ships, prod = (a[:m].copy() for a in (ships, prod))
+    drawn = planets.make_planets()
+    w, m, home = planets.draw_map(mersenne.seed_key(seed), 2.0, drawn)
+    px, py, radius = (a[:m].copy() for a in (drawn.x, drawn.y, drawn.radius))
+    ships, prod = (a[:m].copy() for a in (drawn.ships, drawn.prod))
     orbit_r, orbit_angle, rotates = orbits(px, py, radius)
+    homes = comets.Homes(px, py, radius, orbit_r, orbit_angle, rotates, w)
 
     g = len(COMET_SPAWN_STEPS)
     comet_x = np.zeros((g, COMET_GROUP, MAX_COMET_PATH))
@@ -119,13 +119,7 @@ def _draw(seed: int, episode_steps: int, ship_speed: float, comet_speed: float) 
     for i, spawn in enumerate(COMET_SPAWN_STEPS):
         comet_len[i], comet_ships[i] = comets.make_group(
             mersenne.seed_key(f"orbit_wars-comet-{seed}-{spawn}"),
-            px,
-            py,
-            radius,
-            orbit_r,
-            orbit_angle,
-            rotates,
-            w,
+            homes,
             spawn,
             comet_speed,
             2.0,
@@ -218,15 +212,3 @@ def new_game(
         s.p_owner[drawn.home + copy] = seat
         s.p_ships[drawn.home + copy] = HOME_SHIPS
     return Position(drawn.board._replace(n_players=n_players), s)
-
-
-@kernel
-def planets_at(board: Board, step: int, out_x: F64, out_y: F64) -> None:
-    """Positions of all home planets in the observation of `step`, into out_x, out_y [M]."""
-    for p in range(len(board.home_x)):
-        out_x[p], out_y[p] = planet_xy(board, p, step)
-
-
-def without_future_comets(board: Board, step: int) -> Board:
-    """The board as a player knows it in the observation of `step`: groups that appear later never come."""
-    return board._replace(comet_len=np.where(board.comet_spawn <= step, board.comet_len, 0))

@@ -10,6 +10,7 @@ always computed exactly.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,18 @@ SAMPLES = 5000
 _CLEARANCE = COMET_RADIUS + 0.5  # from static planets
 _WALK_MARGIN = 1e-6
 _TEST_MARGIN = 1e-6
+
+
+class Homes(NamedTuple):
+    """The home planets at the start of a game, [M], groups of four."""
+
+    x: F64
+    y: F64
+    radius: F64
+    orbit_r: F64
+    orbit_angle: F64
+    rotates: B1
+    w: float  # angular velocity, radians a turn
 
 
 def walk_table() -> F64:
@@ -108,13 +121,7 @@ def _compare(d2: float, limit: float) -> int:
 def clear(
     xs: F64,
     ys: F64,
-    px: F64,
-    py: F64,
-    radius: F64,
-    orbit_r: F64,
-    orbit_angle: F64,
-    rotates: B1,
-    w: float,
+    homes: Homes,
     spawn: int,
 ) -> int:
     """1 if a path stays clear of sun and planets, -1 if it does not, 0 if too close to call.
@@ -122,6 +129,7 @@ def clear(
     The four paths and the four planets of a group are quarter turns of each other, so one planet a group against
     the four paths stands for all sixteen pairs; what differs between them is rounding, 1e-12 at most.
     """
+    px, py, radius, orbit_r, orbit_angle, rotates, w = homes
     unsure = False
     for k in range(len(xs)):
         u = xs[k] - CENTER
@@ -157,17 +165,12 @@ def clear(
 def clear_exact(
     xs: F64,
     ys: F64,
-    px: F64,
-    py: F64,
-    radius: F64,
-    orbit_r: F64,
-    orbit_angle: F64,
-    rotates: B1,
-    w: float,
+    homes: Homes,
     spawn: int,
     two: float,
 ) -> bool:
     """`clear`, as the official engine does it."""
+    px, py, radius, orbit_r, orbit_angle, rotates, w = homes
     for k in range(len(xs)):
         x = xs[k]
         y = ys[k]
@@ -192,29 +195,63 @@ def clear_exact(
     return True
 
 
+@inlined
+def _draw_path(mt: U32, speed: float, two: float, table: F64, index: I64, xs: F64, ys: F64) -> tuple[int, int]:
+    """Draw an ellipse and walk it: points go to xs, ys.
+
+    Returns:
+        First point on the board, and how many there are up to the last one on it; 0 if none is.
+    """
+    e = uniform(mt, 0.75, 0.93)
+    a = uniform(mt, 60.0, 150.0)
+    if a * (1 - e) < SUN_RADIUS + COMET_RADIUS:
+        return 0, 0
+    b = a * math.sqrt(1 - e**two)
+    c = a * e
+    phi = uniform(mt, math.pi / 6, math.pi / 3)
+    cos_phi = math.cos(phi)
+    sin_phi = math.sin(phi)
+    n = walk(a, b, speed, table, index)
+    if n < 0:
+        n = walk_exact(a, b, c, cos_phi, sin_phi, speed, two, index)
+    first = -1
+    last = -2
+    for i in range(n + 1):
+        x, y = _sample(0 if i == 0 else index[i - 1], a, b, c, cos_phi, sin_phi)
+        xs[i] = x
+        ys[i] = y
+        if 0 <= x <= BOARD_SIZE and 0 <= y <= BOARD_SIZE:
+            if first < 0:
+                first = i
+            last = i
+    return first, last - first + 1
+
+
+@inlined
+def _write_copies(xs: F64, ys: F64, out_x: F64, out_y: F64) -> None:
+    """The four paths, a quarter turn apart."""
+    for k in range(len(xs)):
+        x = xs[k]
+        y = ys[k]
+        out_x[0, k] = y
+        out_y[0, k] = x
+        out_x[1, k] = BOARD_SIZE - x
+        out_y[1, k] = y
+        out_x[2, k] = x
+        out_y[2, k] = BOARD_SIZE - y
+        out_x[3, k] = BOARD_SIZE - y
+        out_y[3, k] = BOARD_SIZE - x
+
+
 @kernel
 def make_group(
-    key: U32,
-    px: F64,
-    py: F64,
-    radius: F64,
-    orbit_r: F64,
-    orbit_angle: F64,
-    rotates: B1,
-    w: float,
-    spawn: int,
-    speed: float,
-    two: float,
-    table: F64,
-    out_x: F64,
-    out_y: F64,
+    key: U32, homes: Homes, spawn: int, speed: float, two: float, table: F64, out_x: F64, out_y: F64
 ) -> tuple[int, int]:
     """Draw one comet group.
 
     Args:
         key: seed words of the spawn's own generator.
-        px, py, radius, orbit_r, orbit_angle, rotates: [M] home planets at the start of the game, groups of four.
-        w: angular velocity, radians a turn.
+        homes: the home planets.
         spawn: the spawn step (50, 150, ...).
         speed: units a turn along the path.
         two: 2.0 (see `exact`).
@@ -229,51 +266,15 @@ def make_group(
     xs = np.empty(SAMPLES)
     ys = np.empty(SAMPLES)
     for _ in range(TRIES):
-        e = uniform(mt, 0.75, 0.93)
-        a = uniform(mt, 60.0, 150.0)
-        if a * (1 - e) < SUN_RADIUS + COMET_RADIUS:
+        first, length = _draw_path(mt, speed, two, table, index, xs, ys)
+        if length < 5 or length > MAX_COMET_PATH:
             continue
-        b = a * math.sqrt(1 - e**two)
-        c = a * e
-        phi = uniform(mt, math.pi / 6, math.pi / 3)
-        cos_phi = math.cos(phi)
-        sin_phi = math.sin(phi)
-        n = walk(a, b, speed, table, index)
-        if n < 0:
-            n = walk_exact(a, b, c, cos_phi, sin_phi, speed, two, index)
-        first = -1
-        last = -1
-        for i in range(n + 1):
-            x, y = _sample(0 if i == 0 else index[i - 1], a, b, c, cos_phi, sin_phi)
-            xs[i] = x
-            ys[i] = y
-            if 0 <= x <= BOARD_SIZE and 0 <= y <= BOARD_SIZE:
-                if first < 0:
-                    first = i
-                last = i
-        length = last - first + 1
-        if first < 0 or length < 5 or length > MAX_COMET_PATH:
+        seen_x = xs[first : first + length]
+        seen_y = ys[first : first + length]
+        verdict = clear(seen_x, seen_y, homes, spawn)
+        if verdict < 0 or (verdict == 0 and not clear_exact(seen_x, seen_y, homes, spawn, two)):
             continue
-        seen_x = xs[first : last + 1]
-        seen_y = ys[first : last + 1]
-        verdict = clear(seen_x, seen_y, px, py, radius, orbit_r, orbit_angle, rotates, w, spawn)
-        if verdict == 0 and clear_exact(
-            seen_x, seen_y, px, py, radius, orbit_r, orbit_angle, rotates, w, spawn, two
-        ):
-            verdict = 1
-        if verdict <= 0:
-            continue
-        for k in range(length):
-            x = seen_x[k]
-            y = seen_y[k]
-            out_x[0, k] = y
-            out_y[0, k] = x
-            out_x[1, k] = BOARD_SIZE - x
-            out_y[1, k] = y
-            out_x[2, k] = x
-            out_y[2, k] = BOARD_SIZE - y
-            out_x[3, k] = BOARD_SIZE - y
-            out_y[3, k] = BOARD_SIZE - x
+        _write_copies(seen_x, seen_y, out_x, out_y)
         ships = randint(mt, 1, 99)
         for _ in range(3):
             ships = min(ships, randint(mt, 1, 99))

@@ -18,21 +18,7 @@ from td_loop.games.orbit_wars.state import (
     State,
     copy_state,
 )
-from td_loop.games.orbit_wars.turn import MAX_SEATS, advance, fleet_speed, make_scratch, tick
-
-__all__ = [
-    "advance",
-    "alive",
-    "fleet_speed",
-    "join_actions",
-    "make_scratch",
-    "outcome",
-    "rewards",
-    "scores",
-    "step",
-    "tick",
-    "with_room",
-]
+from td_loop.games.orbit_wars.turn import MAX_SEATS, tick
 
 
 def with_room(s: State, launches: int) -> State:
@@ -101,17 +87,23 @@ def rewards(pos: Position) -> list[int]:
     return [1 if p == best and best > 0 else -1 for p in points.tolist()]
 
 
+def shares(won: B1, left: B1) -> F64:
+    """f64[4] outcome of a finished game: who won shares 1 equally; if nobody won, who is left; else every seat.
+
+    Args:
+        won: bool[P] the largest score, if that is positive.
+        left: bool[P] seats that own a planet or a fleet. The last fleets may have died together, all of them to
+            the same end.
+    """
+    winners = won if won.any() else left if left.any() else np.ones(len(won), np.bool_)
+    out = np.zeros(MAX_SEATS)
+    out[: len(won)] = winners / winners.sum()
+    return out
+
+
 def outcome(pos: Position) -> F64 | None:
-    """None while the game goes on; else f64[4]: winners share 1, and if nobody won, the seats alive share it."""
+    """None while the game goes on; else f64[4] as of `shares`."""
     if not pos.state.head[DONE]:
         return None
-    out = np.zeros(MAX_SEATS)
-    paid = np.array(rewards(pos)) > 0
-    out[: len(paid)] = paid
-    if not out.any():
-        out[:] = alive(pos)
-    if not out.any():
-        # Nobody is left at all (the last fleets died together): every seat played to the same end.
-        out[: len(paid)] = 1.0
-    out /= out.sum()
-    return out
+    won = np.array(rewards(pos)) > 0
+    return shares(won, alive(pos)[: len(won)])

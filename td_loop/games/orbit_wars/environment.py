@@ -4,14 +4,12 @@ What follows was read from `kaggle_environments` 1.33.2 (`core.py`, `agent.py`, 
 it turn by turn in the tests.
 
 - An agent that raises, or returns an exception, gets status ERROR and plays no move from then on; its reward is
-null
-  until the game ends. Whoever is out of time gets TIMEOUT in the same way. The game goes on; when it ends, every
-  status becomes DONE and everybody is paid by ships. If no seat is ACTIVE any more the game stops as it is, with
-  null rewards.
-- Anything but a list is no move (see `launches`); status INVALID does not occur with this package version. -
-Where the official interpreter itself raises on a move, the exception leaves `step` and `run`, and the
-environment
-  stays as it was before the turn.
+  null until the game ends. Whoever is out of time gets TIMEOUT in the same way. The game goes on; when it ends,
+  every status becomes DONE and everybody is paid by ships. If no seat is ACTIVE any more the game stops as it is,
+  with null rewards.
+- Anything but a list is no move (see `launches`); status INVALID does not occur with this package version.
+- Where the official interpreter itself raises on a move, the exception leaves `step` and `run`, and the
+  environment stays as it was before the turn.
 """
 
 from __future__ import annotations
@@ -256,7 +254,11 @@ class Environment:
         return [frame.to_json() for frame in self.frames]
 
     def to_json(self) -> dict[str, Any]:
-        """The episode as an official replay, without the specification."""
+        """The episode as an official replay.
+
+        It leaves out what no reader of replays needs: `specification` and `description`, which tell of the game
+        and not of the episode, and `id`, which is drawn at random.
+        """
         last = self.frames[-1].seats
         return {
             "name": "orbit_wars",

@@ -3,7 +3,8 @@
 Everything is taken from the forecast, so a launch shows by its consequences: ships count where they land, a planet
 that a fleet will take counts as taken. What is common to all seats says nothing under a softmax over seats, so the
 turn enters only through products. Nothing counts that a search could have for the asking (ships under way as such,
-say: a value function that was fitted to like them makes it launch for the sake of launching). `C` planets, `F` features; near and far are the marks of `forecast.py`.
+say: a value function that was fitted to like them makes it launch for the sake of launching). `C` planets, `F`
+features; near and far are the marks of `forecast.py`.
 """
 
 from __future__ import annotations

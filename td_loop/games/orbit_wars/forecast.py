@@ -170,7 +170,7 @@ def spare(fc: Forecast, planet: int) -> int:
         if now != owner:
             return 0
         least = min(least, ships)
-    return least
+    return max(least, 0)
 
 
 @kernel

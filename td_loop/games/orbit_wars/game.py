@@ -41,15 +41,16 @@ class OrbitWars:
 
     def compile(self) -> None:
         """Compile engine, features and search into the disk cache."""
-        value = SplineValue(
-            np.tile([0.0, 1.0], (N_FEATURES, 1)), np.zeros((2, N_FEATURES, 2)), FEATURE_NAMES, {"gamma": 0.97}
-        )
+        # A value function that likes more of everything, so that there is something to launch and to take back.
+        knots = np.tile([0.0, 1.0], (N_FEATURES, 1))
+        value = SplineValue(knots, np.stack([knots, knots]), FEATURE_NAMES, {"gamma": 0.97})
+        search, rng = self.make_search(value), np.random.default_rng(0)
         pos = self.initial(0, 2)
-        search = self.make_search(value)
+        action = search(pos, 0, Budget(evals=400), rng).action
+        search(pos, 0, Budget(evals=2), rng)
         self.features(pos, 0.97)
-        decision = search(pos, 0, Budget(evals=8), np.random.default_rng(0))
-        self.partial(pos, 0, decision.action, 0)
-        self.step(pos, [decision.action, None])
+        self.partial(pos, 0, action, len(action))
+        self.outcome(self.step(pos, [action, None]))
 
     def open_replays(self, source: Path | None, cache: Path) -> ReplaySet[Position, Action]:
         """See `base.Game`; None opens the games that come with the package."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +54,33 @@ def accepted(raw: Any) -> list[Any]:
     return plain if isinstance(plain, list) else []
 
 
+def launch_of(
+    move: Any, seat: int, index_of: Callable[[Any], int | None], owners: Sequence[int], garrison: list[int]
+) -> Launch | None:
+    """The launch that one move of a list makes in the official `process_moves`, or None.
+
+    Args:
+        move: as of `accepted`.
+        seat: who moves.
+        index_of: the planet whose id equals the one given, by Python's `==`; None if there is none.
+        owners: seat of each planet.
+        garrison: ships on each planet; those that are launched are taken off.
+
+    Raises:
+        Exception: what `process_moves` raises; `garrison` is as before then.
+    """
+    if len(move) != 3:
+        return None
+    from_id, angle, ships = move
+    ships = int(ships)
+    planet = index_of(from_id)
+    if planet is None or owners[planet] != seat or not garrison[planet] >= ships > 0:
+        return None
+    math.cos(angle)  # raises where the official engine raises
+    garrison[planet] -= ships
+    return Launch(planet, angle, ships, from_id)
+
+
 def legal_launches(pos: Position, seat: int, moves: list[Any]) -> list[Launch]:
     """The launches of one seat that take effect, in order, as `process_moves` finds them.
 
@@ -67,45 +94,16 @@ def legal_launches(pos: Position, seat: int, moves: list[Any]) -> list[Launch]:
     """
     s = pos.state
     n = int(s.head[N_PLANETS])
-    owners = s.p_owner[:n].tolist()
-    garrison = s.p_ships[:n].tolist()
-    out = []
-    for move in moves:
-        if len(move) != 3:
-            continue
-        from_id, angle, ships = move
-        ships = int(ships)
-        planet = next((i for i in range(n) if i == from_id), None)
-        if planet is None or owners[planet] != seat:
-            continue
-        if garrison[planet] >= ships > 0:
-            garrison[planet] -= ships
-            math.cos(angle)  # raises where the official engine raises
-            out.append(Launch(planet, angle, ships, from_id))
-    return out
+    owners, garrison = s.p_owner[:n].tolist(), s.p_ships[:n].tolist()
+
+    def index_of(from_id: Any) -> int | None:
+        return next((i for i in range(n) if i == from_id), None)
+
+    made = (launch_of(move, seat, index_of, owners, garrison) for move in moves)
+    return [x for x in made if x is not None]
 
 
 def to_action(launches: Iterable[Launch]) -> Action:
     """[L, 3] rows for the engine."""
     rows = [(float(x.planet), float(x.angle), float(x.ships)) for x in launches]
-    return np.array(rows, np.float64).reshape(-1, 3)
-
-
-def recorded_action(raw: Any) -> Action:
-    """[L, 3] rows of an action found in a replay, without its state: illegal ones may be among them.
-
-    The engine ignores illegal rows, and no action of a finished game made the official engine raise, so what
-    cannot be read as a launch is left out here.
-    """
-    rows = []
-    for move in raw if isinstance(raw, list) else ():
-        try:
-            if len(move) != 3:
-                continue
-            from_id, angle, ships = move
-            row = (float(from_id), float(angle), float(int(ships)))
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if not isinstance(from_id, str) and not isinstance(angle, str):
-            rows.append(row)
     return np.array(rows, np.float64).reshape(-1, 3)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from td_loop.errors import DataError
+from td_loop.games.base import MAX_SEATS
 from td_loop.games.orbit_wars.board import empty_state, make_cfg, orbits, speed_table
 from td_loop.games.orbit_wars.state import (
     ANGULAR_VELOCITY,
@@ -34,6 +35,8 @@ OVERAGE_SECONDS = 60
 _ROOM = 64  # launches that fit into a position made from an observation before it must grow
 _LARGEST_COORDINATE = 1e4
 _OFF_BOARD = -99
+_ANGLE = 4  # column of a fleet
+_MOST_SHIPS = 2.0**53  # more are not counted one by one in a double
 
 
 def _column(values: Any) -> list[Any]:
@@ -124,7 +127,7 @@ def observation(
 
 
 def _rows(obs: Mapping[str, Any], key: str) -> F64:
-    """[n, 7] the numbers of `obs[key]`."""
+    """[n, 7] the numbers of `obs[key]`, all but a fleet's angle finite (an official fleet may fly at NaN)."""
     try:
         a = np.array([list(r) for r in obs.get(key) or []], np.float64).reshape(-1, 7)
     except (TypeError, ValueError) as e:
@@ -133,7 +136,20 @@ def _rows(obs: Mapping[str, Any], key: str) -> F64:
         raise DataError(
             f"observation: {key!r} has a coordinate beyond {_LARGEST_COORDINATE:g}; the board is 100 x 100"
         )
+    must = np.delete(a, _ANGLE, axis=1) if key == "fleets" else a
+    if not np.isfinite(must).all():
+        raise DataError(f"observation: {key!r} has a number that is not finite")
     return a
+
+
+def _check_bounds(what: str, column: str, values: F64, low: float, high: float) -> None:
+    """Kernels index by owners and add up ships without looking: what cannot be stops here."""
+    bad = np.flatnonzero((values < low) | (values > high) | (values != np.floor(values)))
+    if len(bad):
+        i = int(bad[0])
+        raise DataError(
+            f"observation: {what}[{i}] has {column} {values[i]:g}, not a whole number in {low:g}..{high:g}"
+        )
 
 
 def _comet_arrays(groups: Sequence[Mapping[str, Any]]) -> tuple[Any, F64, F64]:
@@ -149,6 +165,12 @@ def _comet_arrays(groups: Sequence[Mapping[str, Any]]) -> tuple[Any, F64, F64]:
             )
         for k, path in enumerate(paths):
             xy[:, g, k, : length[g]] = np.array(path, np.float64).reshape(-1, 2).T
+        if not np.all(np.abs(xy[:, g]) <= _LARGEST_COORDINATE):
+            raise DataError(
+                f"observation: comet group {g} has a coordinate beyond {_LARGEST_COORDINATE:g} on its way"
+            )
+        if len(group["planet_ids"]) > len(paths) or int(group["path_index"]) < -1:
+            raise DataError(f"observation: comet group {g} has more planets than paths, or a path_index below -1")
     return length, xy[0], xy[1]
 
 
@@ -171,6 +193,11 @@ def state_from_observation(
     f = _rows(obs, "fleets")
     if not len(p):
         raise DataError("observation: it has no planets")
+    # MAX_SEATS and not n_players: the official engine, and its tests, let a third party fly in a game of two.
+    _check_bounds("planets", "owner", p[:, 1], -1, MAX_SEATS - 1)
+    _check_bounds("planets", "ships", p[:, 5], 0, _MOST_SHIPS)
+    _check_bounds("fleets", "owner", f[:, 1], 0, MAX_SEATS - 1)
+    _check_bounds("fleets", "ships", f[:, 6], 1, _MOST_SHIPS)
     groups: Sequence[Mapping[str, Any]] = obs.get("comets") or []
     comet_of = {int(i): (g, k) for g, c in enumerate(groups) for k, i in enumerate(c["planet_ids"])}
     ids = [int(i) for i in p[:, 0]]

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections import OrderedDict
 from typing import NamedTuple
 
 import numpy as np
 
-from td_loop.games.orbit_wars.state import ANGULAR_VELOCITY, CENTER, EPISODE, F64, Board
+from td_loop.games.orbit_wars.board import planet_xy
+from td_loop.games.orbit_wars.state import EPISODE, F64, Board
 from td_loop.kernels import kernel
 
 
@@ -25,16 +25,9 @@ class PathTable(NamedTuple):
 
 @kernel
 def _fill(board: Board, x: F64, y: F64) -> None:
-    omega = board.cfg[ANGULAR_VELOCITY]
     for p in range(x.shape[1]):
         for k in range(x.shape[0]):
-            x[k, p] = board.home_x[p]
-            y[k, p] = board.home_y[p]
-        if board.rotates[p]:
-            for k in range(1, x.shape[0]):
-                angle = board.orbit_angle[p] + omega * (k - 1)
-                x[k, p] = CENTER + board.orbit_r[p] * math.cos(angle)
-                y[k, p] = CENTER + board.orbit_r[p] * math.sin(angle)
+            x[k, p], y[k, p] = planet_xy(board, p, k)
 
 
 _KEPT = 16

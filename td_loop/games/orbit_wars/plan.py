@@ -24,7 +24,7 @@ from td_loop.games.orbit_wars.forecast import SEATS, Forecast, send
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.propose import SEVERAL, SLOTS, Pool, order_pairs, propose_group, propose_single
 from td_loop.games.orbit_wars.state import B1, F64, I64, Board, State
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import kernel
 from td_loop.value.kernel import seat_score
 
 MAX_PLAN = 64
@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     eta: I64  # [MAX_PLAN]
     angle: F64  # [MAX_PLAN]
     pair: I64  # [MAX_PLAN] the pair that proposed it
+    wait: I64  # [MAX_PLAN] ticks until it is to be launched; only those with 0 are
     made: I64  # [MAX_PLAN] launches with the same number were made together
 
 
@@ -79,7 +80,7 @@ def make_plan(pool: Pool) -> Plan:
     return Plan(
         ints(9), np.zeros(1), np.zeros((q, SLOTS)), ints(q, SLOTS), np.zeros(q, np.bool_), np.zeros(q, np.bool_),
         ints(MAX_PLAN), ints(MAX_PLAN), ints(MAX_PLAN), ints(MAX_PLAN), np.zeros(MAX_PLAN), ints(MAX_PLAN),
-        ints(MAX_PLAN),
+        ints(MAX_PLAN), ints(MAX_PLAN),
     )  # fmt: skip
 
 
@@ -125,8 +126,10 @@ def start_plan(plan: Plan, pool: Pool, fc: Forecast, judge: Judge, state: State,
 @kernel
 def affordable(pool: Pool, fc: Forecast, q: int, s: int) -> bool:
     """Whether the sources still have the ships of a candidate (it names each source once)."""
+    wait = pool.wait[q, s]
     for j in range(pool.size[q, s]):
-        if pool.ships[q, s, j] > fc.ships[pool.src[q, s, j]]:
+        src = pool.src[q, s, j]
+        if pool.ships[q, s, j] > fc.ships[src] + fc.prod[src] * wait:
             return False
     return bool(pool.size[q, s] > 0)
 
@@ -177,12 +180,13 @@ def make_candidate(plan: Plan, pool: Pool, fc: Forecast, q: int, s: int) -> None
         plan.eta[n] = pool.eta[q, s, j]
         plan.angle[n] = pool.angle[q, s, j]
         plan.pair[n] = q
+        plan.wait[n] = pool.wait[q, s]
         plan.made[n] = plan.at[N_MADE]
         plan.at[N_PLAN] = n + 1
         touched(plan, pool, plan.src[n], plan.dst[n])
 
 
-@inlined
+@kernel
 def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State) -> bool:
     """Propose the next pair of the wave that waits for it; False when none does."""
     for q in range(plan.at[NEXT_PAIR], plan.at[WAVE_END]):
@@ -202,7 +206,7 @@ def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: Pat
     return False
 
 
-@inlined
+@kernel
 def _best(plan: Plan, pool: Pool, fc: Forecast) -> tuple[int, int]:
     """(pair, slot) of the largest known gain above MIN_GAIN that can be paid for; (-1, 0) if there is none."""
     best, slot = -1, 0
@@ -229,18 +233,27 @@ def advance(
         if plan.at[NEXT_SLOT] < SLOTS:
             q, s = plan.at[NEXT_PAIR], plan.at[NEXT_SLOT]
             plan.at[NEXT_SLOT] += 1
-            if affordable(pool, fc, q, s):
-                evaluate_candidate(plan, pool, fc, judge, q, s)
+            evaluates = affordable(pool, fc, q, s)
+        elif _propose_next(plan, pool, fc, board, paths, state):
             continue
-        if _propose_next(plan, pool, fc, board, paths, state):
-            continue
-        q, s = _best(plan, pool, fc)
-        if q >= 0 and plan.at[N_PLAN] + pool.size[q, s] <= MAX_PLAN:
-            if plan.version[q, s] == plan.at[VERSION]:
-                make_candidate(plan, pool, fc, q, s)
-            else:
-                evaluate_candidate(plan, pool, fc, judge, q, s)
-        elif plan.at[WAVE_END] < pool.at[0]:
-            plan.at[WAVE_END] = min(plan.at[WAVE_END] + WAVE, pool.at[0])
         else:
-            plan.at[DONE] = 1
+            q, s = _best(plan, pool, fc)
+            evaluates = q >= 0 and plan.version[q, s] != plan.at[VERSION]
+            if q >= 0 and plan.at[N_PLAN] + pool.size[q, s] > MAX_PLAN:
+                plan.at[DONE] = 1
+            elif q >= 0 and not evaluates:
+                make_candidate(plan, pool, fc, q, s)
+            elif q < 0 and plan.at[WAVE_END] < pool.at[0]:
+                plan.at[WAVE_END] = min(plan.at[WAVE_END] + WAVE, pool.at[0])
+            elif q < 0:
+                plan.at[DONE] = 1
+        if evaluates:
+            evaluate_candidate(plan, pool, fc, judge, q, s)
+
+
+@kernel
+def close_plan(plan: Plan, pool: Pool, fc: Forecast) -> None:
+    """The budget has ended: if nothing was made yet, make the best candidate seen so far."""
+    q, s = _best(plan, pool, fc)
+    if plan.at[N_PLAN] == 0 and q >= 0 and plan.version[q, s] == plan.at[VERSION]:
+        make_candidate(plan, pool, fc, q, s)

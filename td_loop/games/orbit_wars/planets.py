@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,29 +39,70 @@ def _copies(x: float, y: float, qx: F64, qy: F64) -> None:
     qx[3], qy[3] = BOARD_SIZE - y, BOARD_SIZE - x
 
 
+class Planets(NamedTuple):
+    """The planets drawn so far, all arrays [CAPACITY]."""
+
+    x: F64
+    y: F64
+    radius: F64
+    ships: I64
+    prod: I64
+    orbit: F64  # distance from the sun
+
+
 @kernel
-def draw_map(key: U32, two: float, px: F64, py: F64, radius: F64, ships: I64, prod: I64) -> tuple[float, int, int]:
-    """Draw angular velocity, planets and home group of one seed.
+def make_planets() -> Planets:
+    """Room for the planets of one map."""
+    return Planets(
+        np.empty(CAPACITY),
+        np.empty(CAPACITY),
+        np.empty(CAPACITY),
+        np.empty(CAPACITY, np.int64),
+        np.empty(CAPACITY, np.int64),
+        np.empty(CAPACITY),
+    )
 
-    Args:
-        key: seed words (`mersenne.seed_key`).
-        two: 2.0 (see `exact`).
-        px, py, radius, ships, prod: [CAPACITY] filled here.
 
-    Returns:
-        Angular velocity (radians a turn), number of planets, first planet of the home group.
-    """
-    mt = seeded(key)
-    w = uniform(mt, 0.025, 0.05)
-    wanted = 4 * randint(mt, MIN_GROUPS, MAX_GROUPS)
-    qx = np.empty(4)
-    qy = np.empty(4)
-    orbit = np.empty(CAPACITY)
+@inlined
+def _apart(drawn: Planets, n: int, qx: F64, qy: F64, r: float, two: float) -> bool:
+    """Whether four planets of radius `r` keep their distance from the first `n` at the start of the game."""
+    for i in range(4):
+        for j in range(n):
+            if _too_near(drawn.x[j], drawn.y[j], qx[i], qy[i], drawn.radius[j] + r + CLEARANCE, two):
+                return False
+    return True
+
+
+@inlined
+def _apart_in_orbit(drawn: Planets, n: int, qx: F64, qy: F64, r: float, two: float) -> bool:
+    """The same of a ring and a fixed planet: in a full turn they come as near as their distances from the sun."""
+    for i in range(4):
+        orbit = distance(qx[i], qy[i], CENTER, CENTER, two)
+        rotates = orbit + r < ROTATION_RADIUS_LIMIT
+        for j in range(n):
+            if rotates != (drawn.orbit[j] + drawn.radius[j] < ROTATION_RADIUS_LIMIT) and (
+                abs(orbit - drawn.orbit[j]) < r + drawn.radius[j] + CLEARANCE
+            ):
+                return False
+    return True
+
+
+@inlined
+def _add(drawn: Planets, n: int, qx: F64, qy: F64, r: float, ships: int, prod: int, two: float) -> int:
+    """Append a group; the number of planets then."""
+    for i in range(4):
+        drawn.x[n + i], drawn.y[n + i], drawn.radius[n + i] = qx[i], qy[i], r
+        drawn.ships[n + i], drawn.prod[n + i] = ships, prod
+        drawn.orbit[n + i] = distance(qx[i], qy[i], CENTER, CENTER, two)
+    return n + 4
+
+
+@inlined
+def _draw_fixed(mt: U32, two: float, drawn: Planets, qx: F64, qy: F64) -> int:
+    """Draw MIN_STATIC_GROUPS groups too far out to rotate; how many planets that are."""
     n = 0
-
-    static_groups = 0
     for _ in range(ATTEMPTS):
-        if static_groups >= MIN_STATIC_GROUPS:
+        if n >= 4 * MIN_STATIC_GROUPS:
             break
         p = randint(mt, 1, 5)
         r = 1 + math.log(p)
@@ -80,21 +122,18 @@ def draw_map(key: U32, two: float, px: F64, py: F64, radius: F64, ships: I64, pr
             continue
         garrison = min(randint(mt, 5, 99), randint(mt, 5, 99))
         _copies(x, y, qx, qy)
-        valid = True
-        for i in range(4):
-            for j in range(n):
-                if _too_near(px[j], py[j], qx[i], qy[i], radius[j] + r + CLEARANCE, two):
-                    valid = False
-                    break
-            if not valid:
-                break
-        if valid:
-            for i in range(4):
-                px[n], py[n], radius[n], ships[n], prod[n] = qx[i], qy[i], r, garrison, p
-                orbit[n] = distance(qx[i], qy[i], CENTER, CENTER, two)
-                n += 1
-            static_groups += 1
+        if _apart(drawn, n, qx, qy, r, two):
+            n = _add(drawn, n, qx, qy, r, garrison, p, two)
+    return n
 
+
+@inlined
+def _draw_others(mt: U32, two: float, drawn: Planets, n: int, wanted: int, qx: F64, qy: F64) -> int:
+    """Add groups anywhere to the first `n` planets until there are `wanted`, some of them rotating.
+
+    Returns:
+        Number of planets.
+    """
     attempts = 0
     has_orbiting = False
     while n < wanted or (not has_orbiting and attempts < ATTEMPTS):
@@ -114,29 +153,29 @@ def draw_map(key: U32, two: float, px: F64, py: F64, radius: F64, ships: I64, pr
             continue
         garrison = randint(mt, 5, 30)
         _copies(x, y, qx, qy)
-        valid = True
-        for i in range(4):
-            q_orbit = distance(qx[i], qy[i], CENTER, CENTER, two)
-            q_rotates = q_orbit + r < ROTATION_RADIUS_LIMIT
-            for j in range(n):
-                if _too_near(px[j], py[j], qx[i], qy[i], radius[j] + r + CLEARANCE, two):
-                    valid = False
-                    break
-                # A ring and a fixed planet: over a full turn they come as near as their distances from the sun.
-                if q_rotates != (orbit[j] + radius[j] < ROTATION_RADIUS_LIMIT) and (
-                    abs(q_orbit - orbit[j]) < r + radius[j] + CLEARANCE
-                ):
-                    valid = False
-                    break
-            if not valid:
-                break
-        if valid:
-            if orbital + r < ROTATION_RADIUS_LIMIT:
-                has_orbiting = True
-            for i in range(4):
-                px[n], py[n], radius[n], ships[n], prod[n] = qx[i], qy[i], r, garrison, p
-                orbit[n] = distance(qx[i], qy[i], CENTER, CENTER, two)
-                n += 1
+        if _apart(drawn, n, qx, qy, r, two) and _apart_in_orbit(drawn, n, qx, qy, r, two):
+            has_orbiting |= orbital + r < ROTATION_RADIUS_LIMIT
+            n = _add(drawn, n, qx, qy, r, garrison, p, two)
+    return n
 
+
+@kernel
+def draw_map(key: U32, two: float, drawn: Planets) -> tuple[float, int, int]:
+    """Draw angular velocity, planets and home group of one seed.
+
+    Args:
+        key: seed words (`mersenne.seed_key`).
+        two: 2.0 (see `exact`).
+        drawn: of `make_planets`, filled here.
+
+    Returns:
+        Angular velocity (radians a turn), number of planets, first planet of the home group.
+    """
+    mt = seeded(key)
+    w = uniform(mt, 0.025, 0.05)
+    wanted = 4 * randint(mt, MIN_GROUPS, MAX_GROUPS)
+    qx, qy = np.empty(4), np.empty(4)
+    n = _draw_fixed(mt, two, drawn, qx, qy)
+    n = _draw_others(mt, two, drawn, n, wanted, qx, qy)
     home = 4 * randint(mt, 0, n // 4 - 1) if n >= 4 else 0
     return w, n, home

@@ -30,6 +30,10 @@ FORWARD_REACH = 35.0
 """How far ships are moved between such planets."""
 FAR_AWAY = 1e9
 GROUP_DETOUR = 10.0
+GROUP_SPREAD = 3
+"""Ticks by which the last of a group may be late if that spares ships."""
+GROUP_WAITS = (0, 4, 8, 12)
+"""Ticks after which a group may leave."""
 LEAST_IN_GROUP = 3
 """Ships that a source must be able to give to take part in a group."""
 
@@ -43,6 +47,7 @@ class Pool(NamedTuple):
     key: F64  # [Q] scratch of the ordering
     # candidates: [Q, SLOTS], launches of each: [Q, SLOTS, GROUP]
     size: I64
+    wait: I64  # [Q, SLOTS] ticks until it is launched: above 0 it only keeps its ships back
     src: I64
     ships: I64
     eta: I64
@@ -59,8 +64,8 @@ def make_pool(capacity: int) -> Pool:
         return np.zeros(shape, np.int64)
 
     return Pool(
-        ints(1), ints(q), ints(q), np.zeros(q), ints(q, SLOTS), ints(*launches), ints(*launches), ints(*launches),
-        np.zeros(launches), make_aims(capacity),
+        ints(1), ints(q), ints(q), np.zeros(q), ints(q, SLOTS), ints(q, SLOTS), ints(*launches),
+        ints(*launches), ints(*launches), np.zeros(launches), make_aims(capacity),
     )  # fmt: skip
 
 
@@ -103,7 +108,7 @@ def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
         pool.target[j] = target[order[j]]
 
 
-@inlined
+@kernel
 def glance(board: Board, paths: PathTable, state: State, src: int, dst: int, ships: int) -> tuple[int, bool]:
     """(ticks of flight as the crow flies, whether the sun stands in the way): a cheap look before aiming."""
     speed = fleet_speed(board, ships)
@@ -142,8 +147,8 @@ def shortfall(fc: Forecast, planet: int) -> tuple[int, int]:
     return NEVER, 0
 
 
-@inlined
-def _put(pool: Pool, q: int, slot: int, src: int, ships: int, eta: int, angle: float) -> int:
+@kernel
+def _put(pool: Pool, q: int, slot: int, src: int, ships: int, eta: int, angle: float, wait: int) -> int:
     """Add a candidate of one launch, unless the pair has one of that size; returns the next free slot."""
     if slot >= SLOTS:
         return slot
@@ -151,11 +156,26 @@ def _put(pool: Pool, q: int, slot: int, src: int, ships: int, eta: int, angle: f
         if pool.ships[q, s, 0] == ships:
             return slot
     pool.size[q, slot] = 1
+    pool.wait[q, slot] = wait
     pool.src[q, slot, 0] = src
     pool.ships[q, slot, 0] = ships
     pool.eta[q, slot, 0] = eta
     pool.angle[q, slot, 0] = angle
     return slot + 1
+
+
+@kernel
+def _offer(
+    pool: Pool, q: int, slot: int, board: Board, paths: PathTable, state: State, ships: int, by: int
+) -> int:
+    """Add a launch of `ships` now, if there is a clear way that ends by tick `by`; returns the next free slot."""
+    src, dst = pool.source[q], pool.target[q]
+    if ships < 1 or slot >= SLOTS:
+        return slot
+    ok, angle, eta = aim_once(pool.aims, board, paths, state, src, dst, ships)
+    if not ok or eta > by:
+        return slot
+    return _put(pool, q, slot, src, ships, eta, angle, 0)
 
 
 @inlined
@@ -165,69 +185,101 @@ def _margin(owner: int, need: int) -> int:
 
 
 @kernel
+def _propose_help(
+    pool: Pool, q: int, fc: Forecast, board: Board, paths: PathTable, state: State, eta: int
+) -> None:
+    """Candidates that move ships to a planet of one's own: enough to hold it, or what can be spared."""
+    src, dst = pool.source[q], pool.target[q]
+    have, free = fc.ships[src], spare(fc, src)
+    slot = 0
+    tick, lacking = shortfall(fc, dst)
+    if tick < NEVER and eta <= tick:
+        slot = _offer(pool, q, slot, board, paths, state, min(have, lacking + 1), tick)
+    if free >= 2:
+        slot = _offer(pool, q, slot, board, paths, state, free, fc.span[TICKS])
+        _offer(pool, q, slot, board, paths, state, (free + 1) // 2, fc.span[TICKS])
+
+
+@kernel
+def _propose_later(
+    pool: Pool, q: int, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int
+) -> None:
+    """A candidate that waits until its source has made enough ships: it keeps the ships from going elsewhere."""
+    src, dst = pool.source[q], pool.target[q]
+    have, made = fc.ships[src], fc.prod[src]
+    most = min(fc.mark[1], fc.gone[src] - 1)
+    ships, wait, eta = have + 1, 0, 0
+    for _ in range(3):
+        flight, sun = glance(board, paths, state, src, dst, ships)
+        eta = wait + flight
+        if sun or eta > fc.span[TICKS]:
+            return
+        owner, there = holding(fc, dst, eta)
+        if owner == seat or eta >= fc.gone[dst]:
+            return
+        ships = max(have, there) + 1 + _margin(owner, there + 1)
+        wait = -((have - ships) // made)
+        if wait > most:
+            return
+    flight, sun = glance(board, paths, state, src, dst, ships)
+    eta = wait + flight
+    owner, there = holding(fc, dst, eta)
+    if not sun and owner != seat and ships > there and eta < min(fc.gone[dst], fc.span[TICKS] + 1):
+        _put(pool, q, 0, src, ships, eta, 0.0, wait)
+
+
+@kernel
 def propose_single(
     pool: Pool, q: int, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int
 ) -> None:
     """Candidates that send one fleet from a source to a target."""
     src, dst = pool.source[q], pool.target[q]
-    have = fc.ships[src]
-    slot = 0
+    have, last = fc.ships[src], fc.span[TICKS]
     for s in range(SLOTS):
         pool.size[q, s] = 0
     if fc.owner[src] != seat or have <= 0 or fc.gone[dst] <= 1:
         return
-    # Most pairs end here, before the costly exact aim: the sun, or too few ships (production of two turns aside).
+    # Many pairs end here, before the costly exact aim.
     eta, sun = glance(board, paths, state, src, dst, have)
-    if sun or eta > fc.span[TICKS]:
-        return
-    owner, there = holding(fc, dst, eta)
-    if owner != seat and have + 2 * fc.prod[dst] < there:
-        return
-    free = spare(fc, src)
-    ok, angle, eta = aim_once(pool.aims, board, paths, state, src, dst, have)
-    if not ok or eta > fc.span[TICKS]:
+    if sun or eta > last:
         return
     owner, there = holding(fc, dst, eta)
     if owner == seat:
-        tick, lacking = shortfall(fc, dst)
-        if fc.owner[dst] == seat and tick < NEVER and eta <= tick:
-            n = min(have, lacking + 1)
-            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
-            if ok2 and eta2 <= tick:
-                slot = _put(pool, q, slot, src, n, eta2, angle2)
-        for part in range(2):
-            n = free if part == 0 else (free + 1) // 2
-            if n >= 2:
-                ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
-                if ok2 and eta2 <= fc.span[TICKS]:
-                    slot = _put(pool, q, slot, src, n, eta2, angle2)
+        if fc.owner[dst] == seat:
+            _propose_help(pool, q, fc, board, paths, state, eta)
         return
-    if have > there:
-        # The least that captures: fewer ships fly slower, and what they meet depends on when they arrive.
-        n = min(have, there + 1 + _margin(owner, there + 1))
-        for _ in range(4):
-            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
-            if not ok2 or eta2 > fc.span[TICKS]:
-                break
-            owner2, there2 = holding(fc, dst, eta2)
-            if owner2 == seat:
-                break
-            if n > there2:
-                slot = _put(pool, q, slot, src, n, eta2, angle2)
-                break
-            n = there2 + 1 + _margin(owner2, there2 + 1)
-            if n > have:
-                break
-        n = min(free, (there + 1) * 3 // 2 + 3)
-        if n > there and n < have:
-            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, n)
-            if ok2 and eta2 <= fc.span[TICKS]:
-                slot = _put(pool, q, slot, src, n, eta2, angle2)
-        if free > there and free < have:
-            ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, free)
-            if ok2 and eta2 <= fc.span[TICKS]:
-                slot = _put(pool, q, slot, src, free, eta2, angle2)
-        slot = _put(pool, q, slot, src, have, eta, angle)
+    if have + 2 * fc.prod[dst] >= there:  # near enough to look exactly
+        ok, _, eta = aim_once(pool.aims, board, paths, state, src, dst, have)
+        if not ok or eta > last:
+            return
+        owner, there = holding(fc, dst, eta)
+        if owner == seat:
+            return
+    if have <= there:
+        _propose_later(pool, q, fc, board, paths, state, seat)
+        return
+    slot = 0
+    # The least that captures: fewer ships fly slower, and what they meet depends on when they arrive.
+    ships = min(have, there + 1 + _margin(owner, there + 1))
+    for _ in range(4):
+        ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, ships)
+        if not ok2 or eta2 > last:
+            break
+        owner2, there2 = holding(fc, dst, eta2)
+        if owner2 == seat:
+            break
+        if ships > there2:
+            slot = _put(pool, q, slot, src, ships, eta2, angle2, 0)
+            break
+        ships = there2 + 1 + _margin(owner2, there2 + 1)
+        if ships > have:
+            break
+    free = spare(fc, src)
+    for part in range(2):
+        ships = min(free, (there + 1) * 3 // 2 + 3) if part == 0 else free
+        if there < ships < have:
+            slot = _offer(pool, q, slot, board, paths, state, ships, last)
+    _offer(pool, q, slot, board, paths, state, have, last)
 
 
 @kernel
@@ -257,37 +309,62 @@ def propose_group(
         if j < GROUP:
             near[j], sources[j] = key, src
             n = min(n + 1, GROUP)
+    for wait in GROUP_WAITS:
+        if wait > fc.mark[1]:
+            break
+        used = _gather(pool, q, fc, board, paths, state, seat, sources, n, wait)
+        if used > 0:
+            pool.size[q, 0] = used
+            pool.wait[q, 0] = wait
+            break
+
+
+@kernel
+def _gather(
+    pool: Pool, q: int, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int,
+    sources: I64, n: int, wait: int,
+) -> int:  # fmt: skip
+    """Write a group that leaves after `wait` ticks to slot 0; returns its size, 0 if the target holds."""
+    dst = pool.target[q]
     used = 0
     late = 0
     done = False
-    for j in range(n):
-        if done:
-            break
-        best = sources[j]
-        best_n = min(spare(fc, best), fc.ships[best])
-        if best_n < LEAST_IN_GROUP:
+    for k in range(n):
+        src = sources[k]
+        ships = spare(fc, src) + (fc.prod[src] * wait if wait < fc.gone[src] else 0)
+        if ships < LEAST_IN_GROUP or done:
             continue
-        ok, best_angle, best_eta = aim_once(pool.aims, board, paths, state, best, dst, best_n)
-        if not ok or best_eta > fc.span[TICKS]:
+        ok, angle, eta = _way(pool, board, paths, state, src, dst, ships, wait)
+        if not ok or eta > fc.span[TICKS] or eta >= fc.gone[dst]:
             continue
-        late = max(late, best_eta)
+        late = max(late, eta)
         owner, there = holding(fc, dst, late)
         if owner == seat:
             break
         least = there + 1 + _margin(owner, there + 1)
-        if best_n > least:
-            ok, angle, eta = aim_once(pool.aims, board, paths, state, best, dst, least)
-            if ok and eta <= late + 3:
-                best_n, best_eta, best_angle = least, eta, angle
-        pool.src[q, 0, used] = best
-        pool.ships[q, 0, used] = best_n
-        pool.eta[q, 0, used] = best_eta
-        pool.angle[q, 0, used] = best_angle
+        if ships > least:
+            ok2, angle2, eta2 = _way(pool, board, paths, state, src, dst, least, wait)
+            if ok2 and eta2 <= late + GROUP_SPREAD:
+                ships, angle, eta = least, angle2, eta2
+        pool.src[q, 0, used] = src
+        pool.ships[q, 0, used] = ships
+        pool.eta[q, 0, used] = eta
+        pool.angle[q, 0, used] = angle
         used += 1
-        send(fc, seat, best, dst, best_n, best_eta)
-        owner, there = holding(fc, dst, max(late, best_eta))
+        send(fc, seat, src, dst, ships, eta)
+        owner, there = holding(fc, dst, max(late, eta))
         done = owner == seat
     for j in range(used):
         send(fc, seat, pool.src[q, 0, j], dst, -pool.ships[q, 0, j], pool.eta[q, 0, j])
-    if done and used >= 2:
-        pool.size[q, 0] = used
+    return used if done and used >= 2 else 0
+
+
+@kernel
+def _way(
+    pool: Pool, board: Board, paths: PathTable, state: State, src: int, dst: int, ships: int, wait: int
+) -> tuple[bool, float, int]:
+    """(clear, angle, tick of arrival): exact for a launch now, by a glance for one that waits."""
+    if wait == 0:
+        return aim_once(pool.aims, board, paths, state, src, dst, ships)
+    flight, sun = glance(board, paths, state, src, dst, ships)
+    return not sun, 0.0, wait + flight

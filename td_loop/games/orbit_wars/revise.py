@@ -26,19 +26,22 @@ from td_loop.games.orbit_wars.propose import SLOTS, Pool
 from td_loop.games.orbit_wars.state import F64, I64
 from td_loop.kernels import kernel
 
+# Rows of Kept.launches
+SRC, DST, SHIPS, ETA, PAIR, MADE, WAIT = range(7)
+
 
 class Kept(NamedTuple):
     """The launches of the best plan so far."""
 
     n: I64  # [2] launches, how many times something was made
     value: F64  # [1]
-    launches: I64  # [6, MAX_PLAN] src, dst, ships, eta, pair, made
+    launches: I64  # [7, MAX_PLAN] src, dst, ships, eta, pair, made, wait
     angle: F64  # [MAX_PLAN]
 
 
 def make_kept() -> Kept:
     """Room for one plan."""
-    return Kept(np.zeros(2, np.int64), np.zeros(1), np.zeros((6, MAX_PLAN), np.int64), np.zeros(MAX_PLAN))
+    return Kept(np.zeros(2, np.int64), np.zeros(1), np.zeros((7, MAX_PLAN), np.int64), np.zeros(MAX_PLAN))
 
 
 @kernel
@@ -49,12 +52,13 @@ def keep(kept: Kept, plan: Plan) -> None:
     kept.n[1] = plan.at[N_MADE]
     kept.value[0] = plan.value[0]
     for j in range(n):
-        kept.launches[0, j] = plan.src[j]
-        kept.launches[1, j] = plan.dst[j]
-        kept.launches[2, j] = plan.ships[j]
-        kept.launches[3, j] = plan.eta[j]
-        kept.launches[4, j] = plan.pair[j]
-        kept.launches[5, j] = plan.made[j]
+        kept.launches[SRC, j] = plan.src[j]
+        kept.launches[DST, j] = plan.dst[j]
+        kept.launches[SHIPS, j] = plan.ships[j]
+        kept.launches[ETA, j] = plan.eta[j]
+        kept.launches[PAIR, j] = plan.pair[j]
+        kept.launches[MADE, j] = plan.made[j]
+        kept.launches[WAIT, j] = plan.wait[j]
         kept.angle[j] = plan.angle[j]
 
 
@@ -92,6 +96,7 @@ def take_back(
         plan.angle[n] = plan.angle[j]
         plan.pair[n] = plan.pair[j]
         plan.made[n] = plan.made[j]
+        plan.wait[n] = plan.wait[j]
         n += 1
     plan.at[N_PLAN] = n
     _changed(plan)
@@ -107,12 +112,13 @@ def go_back(plan: Plan, fc: Forecast, kept: Kept) -> None:
         send(fc, seat, plan.src[j], plan.dst[j], -plan.ships[j], plan.eta[j])
     n = kept.n[0]
     for j in range(n):
-        plan.src[j] = kept.launches[0, j]
-        plan.dst[j] = kept.launches[1, j]
-        plan.ships[j] = kept.launches[2, j]
-        plan.eta[j] = kept.launches[3, j]
-        plan.pair[j] = kept.launches[4, j]
-        plan.made[j] = kept.launches[5, j]
+        plan.src[j] = kept.launches[SRC, j]
+        plan.dst[j] = kept.launches[DST, j]
+        plan.ships[j] = kept.launches[SHIPS, j]
+        plan.eta[j] = kept.launches[ETA, j]
+        plan.pair[j] = kept.launches[PAIR, j]
+        plan.made[j] = kept.launches[MADE, j]
+        plan.wait[j] = kept.launches[WAIT, j]
         plan.angle[j] = kept.angle[j]
         send(fc, seat, plan.src[j], plan.dst[j], plan.ships[j], plan.eta[j])
     plan.at[N_PLAN] = n

@@ -20,15 +20,25 @@ from td_loop.games.orbit_wars.engine import alive
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, make_lay, survey
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
-from td_loop.games.orbit_wars.plan import DONE, EVALS, N_PLAN, Judge, Plan, advance, make_plan, start_plan
+from td_loop.games.orbit_wars.plan import (
+    DONE,
+    EVALS,
+    N_PLAN,
+    Judge,
+    Plan,
+    advance,
+    close_plan,
+    make_plan,
+    start_plan,
+)
 from td_loop.games.orbit_wars.propose import Pool, make_pool
-from td_loop.games.orbit_wars.revise import Kept, go_back, keep, make_kept, take_back
+from td_loop.games.orbit_wars.revise import SHIPS, SRC, WAIT, Kept, go_back, keep, make_kept, take_back
 from td_loop.games.orbit_wars.state import EPISODE, Action, Position
 from td_loop.value.kernel import segment_of
 from td_loop.value.model import SplineValue
 
-SLICE = 48
-"""Steps between two looks at the clock: well under a millisecond."""
+SLICE = 192
+"""Steps between two looks at the clock: a step takes about a microsecond, seldom ten."""
 PATIENCE = 24
 """Second thoughts in a row that brought nothing after which the search is content."""
 UNLIMITED = 1 << 60
@@ -82,6 +92,8 @@ class OrbitSearch:
             return True
 
         going = fill()
+        if not going:
+            close_plan(plan, b.pool, b.forecast)
         keep(kept, plan)
         failed = 0
         while going and failed < PATIENCE and kept.n[0] and plan.at[EVALS] < evals:
@@ -96,8 +108,8 @@ class OrbitSearch:
             else:
                 failed += 1
                 go_back(plan, b.forecast, kept)
-        n = kept.n[0]
-        launches = (kept.launches[0, :n], kept.angle[:n], kept.launches[2, :n])
+        now = np.flatnonzero(kept.launches[WAIT, : kept.n[0]] == 0)
+        launches = (kept.launches[SRC, now], kept.angle[now], kept.launches[SHIPS, now])
         return Decision(np.column_stack(launches).astype(np.float64), int(plan.at[EVALS]))
 
     def _buffers_for(self, pos: Position) -> _Buffers:

@@ -16,9 +16,10 @@ from td_loop.errors import UsageError
 from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.agents import STYLES, Agent, planned, weakened
 from td_loop.games.orbit_wars.board import new_game
-from td_loop.games.orbit_wars.engine import outcome, step
+from td_loop.games.orbit_wars.engine import outcome, step, with_room
 from td_loop.games.orbit_wars.replays.bundled import BundledGame
-from td_loop.games.orbit_wars.state import EPISODE_STEPS, F64, N_PLANETS, Action, Position
+from td_loop.games.orbit_wars.state import EPISODE_STEPS, F64, Action, Position, copy_state
+from td_loop.games.orbit_wars.turn import launch
 from td_loop.rng import Stream, stream
 
 SEARCH = "search"
@@ -112,17 +113,10 @@ def play(agents: Sequence[Agent], seed: int, *, episode_steps: int = EPISODE_STE
 
 
 def legal(position: Position, seat: int, action: Action) -> Action:
-    """The launches of `action` that the engine will take, ships as whole numbers."""
-    s = position.state
-    left = s.p_ships[: s.head[N_PLANETS]].copy()
-    kept = np.zeros(len(action), np.bool_)
-    ships = np.trunc(action[:, 2])
-    for i, planet in enumerate(action[:, 0]):
-        p = int(planet)
-        if 0 <= p < len(left) and p == planet and s.p_owner[p] == seat and 1 <= ships[i] <= left[p]:
-            left[p] -= int(ships[i])
-            kept[i] = True
-    return np.column_stack([action[:, 0], action[:, 1], ships])[kept]
+    """The launches of `action` that the engine takes, ships as whole numbers."""
+    s = copy_state(with_room(position.state, len(action)))
+    rows = np.column_stack([action[:, 0], action[:, 1], np.trunc(action[:, 2])])
+    return rows[[launch(s, seat, *row) for row in rows]]
 
 
 def play_set(recipe: Recipe, workers: int = 1) -> Iterator[tuple[list[Player], Played]]:

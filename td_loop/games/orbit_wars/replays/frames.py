@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from td_loop.games.orbit_wars.board import make_cfg, speed_table
-from td_loop.games.orbit_wars.engine import advance, make_scratch
 from td_loop.games.orbit_wars.replays.record import (
     F_ANGLE,
     F_FROM,
@@ -45,6 +44,7 @@ from td_loop.games.orbit_wars.state import (
     Board,
     State,
 )
+from td_loop.games.orbit_wars.turn import advance, make_scratch
 from td_loop.kernels import kernel
 
 # What `compare` found different; FIELDS names them for messages.
@@ -193,7 +193,7 @@ def follow(
         f: the recorded game, T frames.
         board: what `s` is played on.
         s: changed in place; fleet capacity for every recorded frame and its launches.
-        moves: f64[L, 4] rows for `engine.tick`.
+        moves: f64[L, 4] rows for `turn.tick`.
         moves_end: i64[T] launches up to and with each frame.
         stepwise: start every turn from the recorded frame, not from our own.
 
@@ -218,7 +218,7 @@ def follow(
 
 
 def move_rows(launch: Array, launch_end: Array) -> tuple[F64, I64]:
-    """f64[L, 4] rows (seat, planet, angle, ships) for `engine.tick`, and i64[T] how many up to its end."""
+    """f64[L, 4] rows (seat, planet, angle, ships) for `turn.tick`, and i64[T] how many up to its end."""
     counts = np.diff(launch_end.ravel(), prepend=0)
     seats = np.repeat(np.tile(np.arange(launch_end.shape[1]), len(launch_end)), counts)
     return np.column_stack([seats.astype(np.float64), launch]), np.ascontiguousarray(launch_end[:, -1])

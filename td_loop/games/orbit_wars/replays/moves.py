@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from typing import Any
+
+from td_loop.games.orbit_wars.launches import launch_of
 
 
 def accepted_moves(
@@ -11,9 +13,7 @@ def accepted_moves(
 ) -> list[tuple[float, float, float]]:
     """Launches (planet index, angle, ships) that took effect, in order.
 
-    A move counts when it has three entries, `seat` owns the planet, and the garrison that its earlier moves left
-    covers `int(ships)` > 0. What would make the official engine raise cannot stand in a game that went on, so
-    such a move is no move.
+    What would make the official engine raise cannot stand in a game that went on, so such a move is no move.
 
     Args:
         action: the recorded action, any JSON value.
@@ -23,23 +23,14 @@ def accepted_moves(
     """
     if not isinstance(action, list):
         return []
-    accepted: list[tuple[float, float, float]] = []
-    garrison: dict[int, int] = {}
+    owners, garrison = [planet[1] for planet in planets], [planet[5] for planet in planets]
+    made: list[tuple[float, float, float]] = []
     for move in action:
-        try:
-            from_id, angle, ships = move
-            ships = int(ships)
-            math.cos(angle)
-            index = _index(from_id, len(planets), index_of)
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if index is None or ships <= 0 or planets[index][1] != seat:
-            continue
-        left = garrison.get(index, planets[index][5])
-        if left >= ships:
-            garrison[index] = left - ships
-            accepted.append((float(index), float(angle), float(ships)))
-    return accepted
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            x = launch_of(move, seat, lambda i: _index(i, len(planets), index_of), owners, garrison)
+            if x is not None:
+                made.append((float(x.planet), float(x.angle), float(x.ships)))
+    return made
 
 
 def _index(from_id: Any, n: int, index_of: dict[float, int] | None) -> int | None:

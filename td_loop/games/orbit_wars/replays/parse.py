@@ -87,8 +87,6 @@ def _episode(document: Any, name: str) -> GameRecord:
     configuration = document.get("configuration") or {}
     info = document.get("info") or {}
     crashes = tuple(_crash(steps, seat) for seat in range(n_players))
-    if any(crash and crash[0] < 2 for crash in crashes):
-        raise ReplayError("a seat crashed on its first move: no frame before it to learn from")
     comet_speed = configuration.get("cometSpeed")
     return GameRecord(
         name=name,

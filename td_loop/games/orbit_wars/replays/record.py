@@ -14,7 +14,8 @@ What counts as an outcome
 * a seat crashed (status ERROR, TIMEOUT or INVALID at some step): the official engine plays on with an idle seat
   and may even let it win, so the result says nothing about the states that led to it. The frames before the
   crash were played by agents at work and stay in use for Branch R and A: `usable_frames` ends at the frame on
-  which the first crashed decision was due. All frames are stored.
+  which the first crashed decision was due (a crash on the first move leaves frame 0, which no row is made of).
+  All frames are stored.
 
 Otherwise the seats with the (positive) maximum reward share 1; if a file lost its rewards, the official scoring
 (most ships) of the last frame decides; if nobody won, the seats still alive share it (all, if nobody is left).
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.base import MAX_SEATS
+from td_loop.games.orbit_wars.engine import shares
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS
 
 Array = npt.NDArray[Any]
@@ -108,8 +109,8 @@ class GameRecord:
 
     @cached_property
     def usable_frames(self) -> int:
-        """Frames before the first crashed decision; T when no seat crashed."""
-        return min([self.n_frames, *(crash[0] for crash in self.crashes if crash)])
+        """Frames up to the first crashed decision, frame 0 at least; T when no seat crashed."""
+        return min([self.n_frames, *(max(crash[0], 1) for crash in self.crashes if crash)])
 
     @cached_property
     def content_id(self) -> str:
@@ -147,12 +148,7 @@ class GameRecord:
         owned, score = last_frame_standing(self.frames, self.n_players)
         known = [r for r in self.rewards if r is not None]
         points = np.array(known) if len(known) == self.n_players else score
-        winners = points == points.max()
-        if points.max() <= 0:
-            winners = owned if owned.any() else np.ones(self.n_players, np.bool_)
-        outcome = np.zeros(MAX_SEATS)
-        outcome[: self.n_players] = winners / winners.sum()
-        return outcome, ""
+        return shares((points == points.max()) & (points > 0), owned), ""
 
 
 def fleet_block(columns: Sequence[Array], counts: Array, dtype: type) -> Array:

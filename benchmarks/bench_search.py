@@ -1,0 +1,145 @@
+"""The search: evaluated candidates a second, and how much of a long think a short one already finds.
+
+    python benchmarks/bench_search.py [--weights NPZ] [--replays PATH] [--frames 200] [--short 0.02] [--long 1.0]
+
+Frames are drawn evenly from all games. The reference for the first figure is what a search without a forecast
+would do with each candidate: make the launch, play the engine MARK_FAR turns on, and compute the features of what
+is there then (the turns in one compiled loop, the engine at its fastest). A decision counts as equal when the same
+fleets leave the same planets at the same angles; ships sent the same way are the part of the longer think's ships
+that the shorter one sends from the same planets at the same angles. Both use one random stream; the long search
+with another stream shows how much of the difference is no more than an even choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from td_loop.games.base import Budget
+from td_loop.games.orbit_wars.engine import alive, with_room
+from td_loop.games.orbit_wars.features import N_FEATURES, make_lay, survey
+from td_loop.games.orbit_wars.forecast import MARK_FAR, begin, forecast_for
+from td_loop.games.orbit_wars.game import GAME
+from td_loop.games.orbit_wars.paths import path_table
+from td_loop.games.orbit_wars.plan import Judge, log_odds
+from td_loop.games.orbit_wars.state import F64, N_FLEETS, Action, Board, Position, State, copy_state
+from td_loop.games.orbit_wars.turn import advance, launch, make_scratch
+from td_loop.kernels import cache_dir, kernel
+from td_loop.value.io import load_weights
+from td_loop.value.kernel import segment_of
+from td_loop.value.model import SplineValue
+
+ROOT = Path(__file__).parents[1]
+NO_MOVES = np.zeros((0, 4))
+
+
+@kernel
+def play_on(board: Board, state: State, seat: int, move: F64, turns: int) -> None:
+    """Make one launch and play `turns` turns, in place."""
+    launch(state, seat, move[0], move[1], move[2])
+    scratch = make_scratch(len(state.p_owner))
+    for _ in range(turns):
+        advance(board, state, NO_MOVES, 0, 0, scratch)
+
+
+def resimulated_per_second(pos: Position, seat: int, action: Action, v: SplineValue, repeats: int) -> float:
+    """Candidates a second when each is played on by the engine."""
+    board, start = pos
+    state = copy_state(with_room(start, 8))
+    fc, lay = forecast_for(pos, v.gamma), make_lay(len(start.p_x))
+    judge = Judge(
+        v.knots, v.coef[segment_of(board.n_players)], alive(pos), lay, np.zeros((4, N_FEATURES), np.float32)
+    )
+    paths = path_table(board)
+    began = time.perf_counter()
+    for _ in range(repeats):
+        for now, then in zip(state, start, strict=True):
+            now[: len(then)] = then
+        play_on(board, state, seat, action[0], MARK_FAR)
+        begin(fc, board, paths, state)
+        survey(lay, state)
+        log_odds(fc, judge, seat)
+    return repeats / (time.perf_counter() - began)
+
+
+def launches(action: Action) -> dict[tuple[int, float], float]:
+    """Ships by planet and angle."""
+    return {(int(p), round(float(angle), 3)): float(ships) for p, angle, ships in action}
+
+
+def shared_ships(short: Action, long: Action) -> float:
+    """Part of the ships of `long` that `short` sends the same way; 1.0 when neither launches."""
+    a, b = launches(short), launches(long)
+    if not b:
+        return float(not a)
+    return sum(min(ships, a.get(key, 0.0)) for key, ships in b.items()) / sum(b.values())
+
+
+def frames(replays: Path | None, n: int) -> list[tuple[Position, int]]:
+    """`n` (position, seat alive in it), evenly over all games and turns."""
+    store = GAME.open_replays(replays, cache_dir())
+    every = [(g, t) for g, info in enumerate(store.games) for t in range(info.n_frames - 1)]
+    rng = np.random.default_rng(0)
+    chosen = []
+    for j in np.linspace(0, len(every) - 1, n).astype(int):
+        pos = store.state(*every[j])
+        chosen.append((pos, int(rng.choice(np.flatnonzero(alive(pos))))))
+    return chosen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=Path, default=ROOT / "models" / "value_spline_v2.npz")
+    parser.add_argument("--replays", type=Path, default=None, help="default: the bundled games")
+    parser.add_argument("--frames", type=int, default=200)
+    parser.add_argument("--short", type=float, default=0.02, help="seconds")
+    parser.add_argument("--long", type=float, default=1.0, help="seconds")
+    args = parser.parse_args()
+    GAME.compile()
+    v = load_weights(args.weights, feature_names=GAME.feature_names)
+    search = GAME.make_search(v)
+
+    def think(pos: Position, seat: int, seconds: float, seed: int) -> tuple[Action, int, float]:
+        began = time.perf_counter()
+        decision = search(pos, seat, Budget(seconds=seconds), np.random.default_rng(seed))
+        return decision.action, decision.evals, time.perf_counter() - began
+
+    chosen = frames(args.replays, args.frames)
+    think(*chosen[0], args.short, 0)
+    rate, reference, equal, same_ships, noise, late = [], [], [], [], [], []
+    evals = {"short": 0, "long": 0}
+    for pos, seat in chosen:
+        quick, n_quick, took = think(pos, seat, args.short, 0)
+        deep, n_deep, took_long = think(pos, seat, args.long, 0)
+        again, _, _ = think(pos, seat, args.long, 1)
+        evals["short"] += n_quick
+        evals["long"] += n_deep
+        late.append(took - args.short)
+        equal.append(launches(quick) == launches(deep))
+        same_ships.append(shared_ships(quick, deep))
+        noise.append(launches(again) == launches(deep))
+        if len(deep):
+            rate.append(n_deep / took_long)
+            if len(reference) == 0:
+                resimulated_per_second(pos, seat, deep, v, 2)  # compiles
+            reference.append(resimulated_per_second(pos, seat, deep, v, 20))
+    fleets = np.mean([pos.state.head[N_FLEETS] for pos, _ in chosen])
+    print(f"{len(chosen)} frames, mean of {fleets:.0f} fleets under way")
+    print(f"\n{'candidates a second':<44}{'':>10}{'ratio':>8}")
+    ours, theirs = float(np.mean(rate)), float(np.mean(reference))
+    print(f"{'search, proposals and second thoughts included':<46}{ours:>8,.0f}{ours / theirs:>8.1f}x")
+    print(f"{f'engine re-simulation, {MARK_FAR} turns a candidate':<46}{theirs:>8,.0f}{1.0:>8.1f}x")
+    print(f"\n{f'{args.short} s against {args.long} s':<46}{'':>8}")
+    print(f"{'decisions that are equal':<46}{np.mean(equal):>8.1%}")
+    print(f"{'ships sent the same way':<46}{np.mean(same_ships):>8.1%}")
+    print(f"{f'the same, {args.long} s with two random streams':<46}{np.mean(noise):>8.1%}")
+    for name, n in evals.items():
+        print(f"{f'candidates a decision, {name}':<46}{n / len(chosen):>8,.0f}")
+    print(f"{'over the short budget, worst of all (ms)':<46}{1e3 * max(late):>8.1f}")
+
+
+if __name__ == "__main__":
+    main()
