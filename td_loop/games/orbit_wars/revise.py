@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from td_loop.games.orbit_wars.forecast import Forecast, send
 from td_loop.games.orbit_wars.plan import (
@@ -70,14 +69,11 @@ def _changed(plan: Plan) -> None:
 
 
 @kernel
-def take_back(
-    plan: Plan, pool: Pool, fc: Forecast, judge: Judge, made: I64, banned: npt.NDArray[np.bool_]
-) -> None:
-    """Take back all launches whose `made` number is listed, and do not propose their pairs. One evaluation.
+def take_back(plan: Plan, pool: Pool, fc: Forecast, judge: Judge, made: I64) -> None:
+    """Take back all launches whose `made` number is listed, and ban their pairs. One evaluation.
 
     Args:
         made: [any] numbers, as in `plan.made`.
-        banned: [Q], `plan.banned`.
     """
     n = 0
     for j in range(plan.at[N_PLAN]):
@@ -87,7 +83,7 @@ def take_back(
         if out:
             send(fc, plan.at[SEAT], plan.src[j], plan.dst[j], -plan.ships[j], plan.eta[j])
             touched(plan, pool, plan.src[j], plan.dst[j])
-            banned[plan.pair[j]] = True
+            plan.banned[plan.pair[j]] = True
             continue
         plan.src[n] = plan.src[j]
         plan.dst[n] = plan.dst[j]

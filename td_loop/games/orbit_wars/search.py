@@ -99,7 +99,7 @@ class OrbitSearch:
         while going and failed < PATIENCE and kept.n[0] and plan.at[EVALS] < evals:
             made = np.unique(plan.made[: plan.at[N_PLAN]])
             out = rng.choice(made, size=min(len(made), 1 + int(rng.integers(2))), replace=False)
-            take_back(plan, b.pool, b.forecast, judge, out, plan.banned)
+            take_back(plan, b.pool, b.forecast, judge, out)
             going = fill()
             plan.banned[:] = False
             if plan.value[0] > kept.value[0] + 1e-9:
