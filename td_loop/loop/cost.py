@@ -1,25 +1,29 @@
 """How long an iteration takes and how much disk it needs, before it runs. Pure.
 
-Stage 3 (seed document, "Inner-loop cost model"): n_a * budget_s / workers, plus an overhead for every row and for
-starting. Stage 4: rows seen by the optimizer, plus starting. The constants are measured by
-`benchmarks/bench_cost_model.py`; a run's own earlier iterations correct them.
+Stage 3 (the inner loop's cost model): at most n_a * budget_s / workers, less where searches have nothing left to
+try before their budget ends, plus an overhead for every row and for starting. Stage 4: rows seen by the optimizer,
+plus starting. The constants were measured on the built-in game with `benchmarks/bench_cost_model.py` and
+`benchmarks/bench_prepare.py`; a run's own earlier iterations correct them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from td_loop.loop.config import RunConfig
 
-PREPARE_START_S = 6.0
+SEARCH_CONTENT_S = 0.018
+"""Mean time after which a search with no limit is content; taken to be exponentially distributed."""
+PREPARE_START_S = 2.0
 """Start the stage and its workers, load kernels, open the replays."""
 PREPARE_ROW_S = 2e-4
 """One row outside its search, on one worker: read the frame, features, the engine's step, V."""
-EVALS_PER_S = 20_000.0
+EVALS_PER_S = 60_000.0
 """Candidates that one worker's search evaluates in a second; what `budget_evals` is worth in time."""
-FIT_START_S = 6.0
+FIT_START_S = 3.2
 """Import torch, read and arrange the rows, the baseline."""
 FIT_ROW_S = 2e-5
 """One row through forward and backward."""
@@ -46,10 +50,20 @@ class Work:
         return self.n * self.k
 
     @property
+    def limit_s(self) -> float:
+        """Seconds that one search may take."""
+        return self.budget_s if self.budget_evals is None else self.budget_evals / EVALS_PER_S
+
+    @property
+    def full_search_s(self) -> float:
+        """n_a * budget_s / workers: seconds of prepare if every search spends its budget."""
+        return self.n_a * self.limit_s / self.workers
+
+    @property
     def search_s(self) -> float:
-        """n_a * budget_s / workers: seconds that the searches take at best."""
-        seconds = self.budget_s if self.budget_evals is None else self.budget_evals / EVALS_PER_S
-        return self.n_a * seconds / self.workers
+        """Seconds that the searches are expected to take: the mean of min(limit, time to be content)."""
+        mean = -SEARCH_CONTENT_S * math.expm1(-self.limit_s / SEARCH_CONTENT_S)
+        return self.n_a * mean / self.workers
 
 
 def work_of(config: RunConfig) -> Work:
@@ -114,7 +128,7 @@ def _lesson(work: Work, cost: Cost) -> tuple[float, float, float]:
     fit = cost.fit_s / _fit_s(work)
     over = cost.prepare_s - work.search_s
     if work.budget_evals is None and over > 0:
-        # A budget in seconds is spent to the second, so whatever else there was is overhead.
+        # Searches are bounded by their budget, so what took longer is taken to be overhead.
         return 1.0, over / _overhead_s(work), fit
     both = cost.prepare_s / (work.search_s + _overhead_s(work))
     return both, both, fit

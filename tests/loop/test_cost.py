@@ -19,15 +19,23 @@ WORK = Work(
 seconds = st.floats(1.0, 1e5)
 
 
-def test_search_time_is_the_seed_documents_formula() -> None:
-    assert WORK.search_s == pytest.approx(24000 * 0.2 / 24)
+def test_full_search_time_is_rows_times_budget_over_workers() -> None:
+    assert WORK.full_search_s == pytest.approx(24000 * 0.2 / 24)
+
+
+@given(st.floats(1e-4, 10), st.floats(1e-4, 10))
+def test_searches_are_expected_to_take_their_budget_when_it_is_short_and_never_more(a: float, b: float) -> None:
+    short, long = (replace(WORK, budget_s=s) for s in sorted((a, b)))
+    assert short.search_s <= min(long.search_s, short.full_search_s)
+    tiny = replace(WORK, budget_s=1e-6)
+    assert tiny.search_s == pytest.approx(tiny.full_search_s, rel=1e-3)
     assert CostModel().predict(WORK).prepare_s > WORK.search_s
 
 
 def test_an_evaluation_budget_takes_the_place_of_seconds() -> None:
-    few, many = (replace(WORK, budget_evals=evals).search_s for evals in (100, 200))
+    few, many = (replace(WORK, budget_evals=evals).full_search_s for evals in (100, 200))
     assert many == pytest.approx(2 * few)
-    assert few != WORK.search_s
+    assert few != WORK.full_search_s
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1), st.integers(1, 64))
@@ -45,8 +53,10 @@ def test_without_measurements_the_constants_stand() -> None:
 def test_what_a_small_run_teaches_about_overhead_is_not_charged_to_the_searches_of_a_large_one() -> None:
     small = replace(WORK, n=3000, budget_s=0.02, workers=2)
     large = replace(WORK, workers=2)
-    slow_start = calibrated([(small, Cost(small.search_s + 60.0, 10.0))])
-    assert slow_start.predict(large).prepare_s < 1.2 * large.search_s
+    took = small.search_s + 60.0
+    if_searches_were_slow = large.search_s * took / small.search_s
+    slow_start = calibrated([(small, Cost(took, 10.0))])
+    assert slow_start.predict(large).prepare_s < 0.25 * if_searches_were_slow
 
 
 @given(seconds, seconds, st.sampled_from([None, 50]))
