@@ -9,6 +9,7 @@ from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.engine import alive, step
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES
+from td_loop.games.orbit_wars.forecast import forecast_for
 from td_loop.games.orbit_wars.game import GAME
 from td_loop.games.orbit_wars.state import N_FLEETS, N_PLANETS, Position, copy_state
 from tests.orbit_wars_agents.positions import positions
@@ -31,6 +32,19 @@ def test_features_are_finite_and_zero_beyond_the_seats(pos: Position) -> None:
     assert (x[pos.board.n_players :] == 0).all()
     for name in SHARES:
         assert feature(x, name).sum() == pytest.approx(1.0, abs=1e-5)
+
+
+@settings(max_examples=60)
+@given(played())
+def test_a_comet_that_is_gone_by_then_is_no_planet(pos: Position) -> None:
+    fc = forecast_for(pos, 0.97)
+    n, seats = int(pos.state.head[N_PLANETS]), range(pos.board.n_players)
+    there = fc.gone[:n] > fc.mark[2]
+    owned = np.array([((fc.owner_at[2, :n] == s) & there).sum() for s in seats], float)
+    if owned.sum():
+        np.testing.assert_allclose(
+            feature(GAME.features(pos, 0.97), "planets_far")[: len(owned)], owned / owned.sum(), rtol=1e-6
+        )
 
 
 def relabelled(pos: Position, to: np.ndarray) -> Position:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from td_loop.errors import WeightsError
 from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.agents import AGENTS
 from td_loop.games.orbit_wars.board import new_game
@@ -165,5 +166,5 @@ def test_it_beats_the_starter_agent() -> None:
 
 def test_weights_of_other_features_are_refused() -> None:
     v = value_by_hand()
-    with pytest.raises(AssertionError, match="features"):
+    with pytest.raises(WeightsError, match="features"):
         OrbitSearch(type(v)(v.knots, v.coef, tuple(f"x{i}" for i in range(N_FEATURES)), v.meta))

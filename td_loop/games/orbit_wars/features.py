@@ -131,7 +131,8 @@ def _add_up(fc: Forecast, lay: Lay) -> None:
         if owner >= 0:
             sums[FAR, owner] += fc.ships_at[2, i]
             sums[PROD_FAR, owner] += fc.prod_at[2, i]
-            sums[COUNT, owner] += 1.0
+            if fc.prod_at[2, i] > 0:  # not a comet that is gone by then; its ships count as having left in time
+                sums[COUNT, owner] += 1.0
         for s in range(seats):
             sums[C_PROD, s] += fc.c_prod[i, s]
             if fc.gone[i] < NEVER:
@@ -172,6 +173,8 @@ def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
         neutral, cheap, danger, strike, hold, territory, pressure = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         garrisons, frontier, outward = 0.0, 0.0, 0.0
         for i in range(n):
+            if fc.prod_at[2, i] == 0:
+                continue  # a comet that is gone by then: nothing to hold, to fear or to take
             mine = reach[s, i]
             theirs, strongest = 0.0, 0.0
             for o in range(seats):
@@ -192,7 +195,7 @@ def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
                 hold += prod * (1.0 - risk)
                 enemy, other = 0.0, 0.0
                 for j in range(n):
-                    if fc.owner_at[2, j] != s:
+                    if fc.owner_at[2, j] != s and fc.prod_at[2, j] > 0:
                         other = max(other, close[i, j])
                         if fc.owner_at[2, j] >= 0:
                             enemy = max(enemy, close[i, j])

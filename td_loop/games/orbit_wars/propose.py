@@ -344,16 +344,16 @@ def _gather(
         least = there + 1 + _margin(owner, there + 1)
         if ships > least:
             ok2, angle2, eta2 = _way(pool, board, paths, state, src, dst, least, wait)
-            if ok2 and eta2 <= late + GROUP_SPREAD:
+            if ok2 and eta2 <= min(late + GROUP_SPREAD, fc.span[TICKS], fc.gone[dst] - 1):
                 ships, angle, eta = least, angle2, eta2
+                late = max(late, eta)  # a smaller fleet is slower: the group has done its work when it is there
         pool.src[q, 0, used] = src
         pool.ships[q, 0, used] = ships
         pool.eta[q, 0, used] = eta
         pool.angle[q, 0, used] = angle
         used += 1
         send(fc, seat, src, dst, ships, eta)
-        owner, there = holding(fc, dst, max(late, eta))
-        done = owner == seat
+        done = holding(fc, dst, late)[0] == seat
     for j in range(used):
         send(fc, seat, pool.src[q, 0, j], dst, -pool.ships[q, 0, j], pool.eta[q, 0, j])
     return used if done and used >= 2 else 0

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from td_loop.errors import WeightsError
 from td_loop.games.base import Budget, Decision
 from td_loop.games.orbit_wars.engine import alive
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, make_lay, survey
@@ -57,21 +58,25 @@ class OrbitSearch:
     """A search under one value function. Keeps its buffers between calls: one per thread.
 
     Args:
-        value: the value function; its features must be those of this game.
+        value: the value function.
         clock: seconds, for budgets in seconds.
+
+    Raises:
+        WeightsError: the value function is of other features.
     """
 
     def __init__(self, value: SplineValue, clock: Callable[[], float] = time.perf_counter) -> None:
-        assert value.feature_names == FEATURE_NAMES, "weights of other features"
+        if value.feature_names != FEATURE_NAMES:  # kernels index by position: never let it pass
+            raise WeightsError("a search of orbit_wars needs weights of its features; fit some with `td-loop fit`")
         self.value = value
         self._clock = clock
         self._buffers: dict[tuple[int, int], _Buffers] = {}
 
     def __call__(self, pos: Position, seat: int, budget: Budget, rng: np.random.Generator) -> Decision[Action]:
-        """The launches of `seat`; none if the budget allows no evaluation. `evals` alone repeats exactly."""
+        """The launches of `seat`; none if the clock ran out at once. `evals` alone repeats exactly."""
         evals = UNLIMITED if budget.evals is None else budget.evals
         until = math.inf if budget.seconds is None else self._clock() + budget.seconds
-        if evals <= 0 or self._clock() >= until:
+        if self._clock() >= until:
             return Decision(np.zeros((0, 3)), 0)
         board, state = pos
         b = self._buffers_for(pos)
