@@ -5,7 +5,7 @@
 Every setting is one real iteration of the driver in a run of its own, after one that is not counted (it compiles
 the kernels and imports the replays). Two forecasts are compared with what it took: from the constants of
 `td_loop/loop/cost.py`, and from these corrected by the first setting, as a run is by its own iterations. The
-reference is the seed document's bare formula, n_a * budget_s / workers.
+reference is the bare formula of docs/td_outer_loop.md, n_a * budget_s / workers.
 """
 
 from __future__ import annotations

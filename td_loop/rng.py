@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 RETRY_SEED_OFFSET = 1000
-"""What a retry of an iteration adds to its seed (seed document, "Failure handling")."""
+"""What a retry of an iteration adds to its seed (docs/td_outer_loop.md, `--on-fail`)."""
 
 
 class Stream(IntEnum):

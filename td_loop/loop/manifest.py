@@ -37,7 +37,7 @@ RECORD_KEYS = (
     "promoted_to_latest_good",
     "weights_sha256",
 )
-"""Keys of an iteration's record, in the seed document's order; a retry adds `previous_attempt`."""
+"""Keys of an iteration's record, in the order of docs/td_outer_loop.md; a retry adds `previous_attempt`."""
 
 
 class Status(StrEnum):
@@ -88,7 +88,7 @@ class IterRecord:
     previous_attempt: Json | None = None
 
     def as_json(self) -> Json:
-        """In the key order of the seed document."""
+        """In the key order of docs/td_outer_loop.md."""
         plain = asdict(self) | {"status": str(self.status)}
         retried = {} if self.previous_attempt is None else {"previous_attempt": self.previous_attempt}
         return {key: plain[key] for key in RECORD_KEYS} | retried

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from td_loop.errors import UsageError
 from td_loop.loop.config import RunConfig
 
-# The seed document's command line, to the letter; the last rows are flags that its text names.
+# The command line of docs/td_outer_loop.md, to the letter; the last rows are flags that its text names.
 DOCUMENTED = {
     "tag": "default",
     "iters": 20,
