@@ -11,7 +11,6 @@ from td_loop.games.orbit_wars.plan import (
     DONE,
     EVALS,
     MAX_PLAN,
-    N_MADE,
     N_PLAN,
     NEXT_SLOT,
     SEAT,
@@ -32,7 +31,7 @@ SRC, DST, SHIPS, ETA, PAIR, MADE, WAIT = range(7)
 class Kept(NamedTuple):
     """The launches of the best plan so far."""
 
-    n: I64  # [2] launches, how many times something was made
+    n: I64  # [1] launches
     value: F64  # [1]
     launches: I64  # [7, MAX_PLAN] src, dst, ships, eta, pair, made, wait
     angle: F64  # [MAX_PLAN]
@@ -40,7 +39,7 @@ class Kept(NamedTuple):
 
 def make_kept() -> Kept:
     """Room for one plan."""
-    return Kept(np.zeros(2, np.int64), np.zeros(1), np.zeros((7, MAX_PLAN), np.int64), np.zeros(MAX_PLAN))
+    return Kept(np.zeros(1, np.int64), np.zeros(1), np.zeros((7, MAX_PLAN), np.int64), np.zeros(MAX_PLAN))
 
 
 @kernel
@@ -48,7 +47,6 @@ def keep(kept: Kept, plan: Plan) -> None:
     """Remember the launches of `plan`."""
     n = plan.at[N_PLAN]
     kept.n[0] = n
-    kept.n[1] = plan.at[N_MADE]
     kept.value[0] = plan.value[0]
     for j in range(n):
         kept.launches[SRC, j] = plan.src[j]
