@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -21,10 +22,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = command(argv)
     for signum in _STOP_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)  # the work is done; dying of a signal would say that it is not
+        if code == 128 + signum:
+            _leave(signum)
     return code
 
 
-def _leave(signum: int, _frame: FrameType | None) -> None:
+def _leave(signum: int, _frame: FrameType | None = None) -> None:
+    """End here: libraries take up to seconds to tear down, and may crash when their import was interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(
+            OSError, RuntimeError
+        ):  # nobody reads; or the signal came while it was written to
+            stream.flush()
     os._exit(128 + signum)
 
 

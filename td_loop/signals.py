@@ -29,8 +29,9 @@ _PR_SET_PDEATHSIG = 1
 def interruptible() -> Iterator[None]:
     """Inside the block the first SIGINT or SIGTERM raises `Interrupted`; later ones are ignored until it ends.
 
-    Whoever presses Ctrl-C twice must not cut short the cleaning up that the first one began. If the block has not
-    ended GRACE_S later (somebody's callback swallowed the exception, say), the process exits there and then.
+    Whoever presses Ctrl-C twice must not cut short the cleaning up that the first one began. An exception in a
+    callback of a C library is swallowed there: then it is raised again when the block ends, or the process exits
+    after GRACE_S, whatever comes first.
 
     In a stage the death of the driver counts as a SIGTERM. Outside of the main thread, where Python delivers no
     signals, the block changes nothing.
@@ -39,7 +40,10 @@ def interruptible() -> Iterator[None]:
         yield
         return
 
+    received: list[int] = []
+
     def stop(signum: int, _frame: FrameType | None) -> None:
+        received.append(signum)
         for s in STOP_SIGNALS:
             signal.signal(s, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + signum))
@@ -51,6 +55,8 @@ def interruptible() -> Iterator[None]:
     try:
         _watch_lifeline()
         yield
+        if received:
+            raise Interrupted(received[0])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for s, handler in before.items():
