@@ -9,7 +9,7 @@ import pytest
 
 from td_loop import fence
 from td_loop.errors import RunInUse
-from td_loop.files import atomic_folder, move, remove, replace_symlink, write_bytes
+from td_loop.files import atomic_folder, move, point, remove, write_bytes
 
 OURS = "epoch 3, process 10 on here since noon"
 THEIRS = "epoch 4, process 11 on here since one"
@@ -35,7 +35,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "write a file": lambda d: write_bytes(d / "new", b"late"),
     "make a folder": new_folder,
     "move": lambda d: move(d / "old", d / "new"),
-    "point a link": lambda d: replace_symlink(d / "link", "new"),
+    "point a link": lambda d: point(d / "link", "new"),
     "remove": lambda d: remove(d / "old"),
 }
 
