@@ -98,6 +98,7 @@ class Attempt:
             "workers": p.workers,
             "seed": c.seed,
             "seg_uniform_tau": c.checks.seg_uniform_tau,
+            "max_fallback_rate": c.checks.max_fallback_rate,
         }
         if exit_code != 0:
             return self._stage3(done, settings, (), _exit_failure("prepare", exit_code, self.paths))
@@ -117,6 +118,7 @@ class Attempt:
             n=p.n,
             k=p.k,
             seg_uniform_tau=c.checks.seg_uniform_tau,
+            max_fallback_rate=c.checks.max_fallback_rate,
             previous=previous,
             lacking=lacking,
             previous_kls=[r.check_number("S3.7", "kl") for r in earlier],
