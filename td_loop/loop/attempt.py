@@ -37,6 +37,7 @@ class Attempt:
         manifest: the run before this attempt.
         record: so far.
         run_stage: runs a stage program.
+        training_sha256: hash of fit's report as it was judged; None before.
     """
 
     run: Path
@@ -44,6 +45,7 @@ class Attempt:
     manifest: Manifest
     record: IterRecord
     run_stage: RunStage
+    training_sha256: str | None = None
 
     @property
     def paths(self) -> AttemptPaths:
@@ -144,6 +146,8 @@ class Attempt:
             "lr_peak": c.fit.lr_peak,
             "val_blowup_tau": c.fit.val_blowup_tau,
             "val_regression_tau": c.checks.val_regression_tau,
+            "knot_above_top_tau": c.checks.knot_above_top_tau,
+            "knot_below_first_tau": c.checks.knot_below_first_tau,
         }
         if exit_code not in (0, FIT_BLOWUP):
             return self._stage4(done, settings, (), _exit_failure("fit", exit_code, self.paths))
@@ -154,6 +158,7 @@ class Attempt:
         if exit_code == FIT_BLOWUP and training.get("aborted") is None:
             failure = f"fit exited with 2 without an 'aborted' marker in {self.paths.training}"
             return self._stage4(done, settings, (), failure)
+        self.training_sha256 = sha256(self.paths.training)
         done["final_val_mc_nll"] = final_val_mc_nll(training)
         coverage = knot_coverage(
             training.get("knot_coverage_stats"),
@@ -206,6 +211,7 @@ class Attempt:
                 "stage3": r.stage3_validation,
                 "stage4": r.stage4_validation,
                 "knot_coverage": r.knot_coverage,
+                "training_sha256": self.training_sha256,
             },
         )
 
