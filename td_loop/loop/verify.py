@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from td_loop.errors import DataError
-from td_loop.files import read_json
+from td_loop.files import pointed, read_json
 from td_loop.loop.fault import RESTORE_MANIFEST, Fault, weights_fault
 from td_loop.loop.holder import Holder, holder
 from td_loop.loop.layout import BEST_VAL, BOOTSTRAP_COPY, LATEST_GOOD, MANIFEST, iter_dirs
@@ -142,17 +142,11 @@ def _link_faults(run: Path, manifest: Manifest) -> list[Fault]:
     best = None if manifest.best_val is None else manifest.best_val.path
     found = []
     for name, target in ((LATEST_GOOD, manifest.latest_good), (BEST_VAL, best)):
-        there = _pointed_at(run / name)
-        if there != target:
+        there = pointed(run / name)
+        # Beside a right pointer file, a file of the link's own name would be read in place of what it leads to.
+        in_its_way = (run / name).exists() and not (run / name).is_symlink()
+        if there != target or in_its_way:
+            is_there = "a file that is no link" if in_its_way else there or "no link"
             wanted = "no link" if target is None else f"a link to {target}"
-            found.append(
-                Fault(name, "I8", "does not point where the manifest says", there or "none", wanted, RELINK)
-            )
+            found.append(Fault(name, "I8", "does not lead where the manifest says", is_there, wanted, RELINK))
     return found
-
-
-def _pointed_at(path: Path) -> str | None:
-    """What a pointer of the run directory points to; None: nothing is there."""
-    if path.is_symlink():
-        return str(path.readlink())
-    return "a file that is no link" if path.exists() else None

@@ -12,6 +12,7 @@ from td_loop.checks.stage3 import no_mass_on_dead_seats, row_count, targets_are_
 from td_loop.checks.stage4 import final_val_mc_nll
 from td_loop.errors import DataError, WeightsError
 from td_loop.files import as_float, dumps_json, read_json, sha256
+from td_loop.loop import provenance
 from td_loop.loop.fault import RESTORE, Fault, weights_fault
 from td_loop.loop.layout import AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Status
@@ -198,12 +199,8 @@ class AttemptFiles:
         yield from self._separate(path, arrays)
 
     def _cache_that_fit_read(self) -> str | None:
-        """Hash of the cache in fit's report; None where it does not say."""
-        try:
-            inputs = read_training(self.paths.training).get("inputs")
-        except DataError:
-            return None
-        found = ((inputs or {}).get("td_cache") or {}).get("sha256")
+        """Hash of the cache that the driver gave to fit; None where that is not noted."""
+        found = (provenance.read(self.paths.folder).get("fit") or {}).get("branch_data")
         return None if found is None else str(found)
 
     def _separate(self, path: Path, arrays: dict[str, Any]) -> Iterator[Fault]:

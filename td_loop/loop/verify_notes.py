@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from td_loop.loop.console import size
 from td_loop.loop.holder import Holder
-from td_loop.loop.layout import BOOTSTRAP_COPY, BRANCH_DATA, MC_ROWS, TRIMMED, iter_dirs, run_dir
+from td_loop.loop.layout import BOOTSTRAP_COPY, BRANCH_DATA, MC_ROWS, TRIMMED, iter_dirs, run_dir, trimmed_dirs
 from td_loop.loop.manifest import Manifest, Status
+from td_loop.loop.rundir import named_dirs
 from td_loop.loop.verify_manifest import replay_set
+from td_loop.text import size
 
 
 def notes(run: Path, manifest: Manifest, driver: Holder | None) -> Iterator[str]:
@@ -31,9 +32,7 @@ def _temporary(run: Path) -> Iterator[str]:
 
 
 def _unnamed(run: Path, manifest: Manifest, driver: Holder | None) -> Iterator[str]:
-    named = {r.iter_dir for r in manifest.iters}
-    named |= {r.previous_attempt["iter_dir"] for r in manifest.iters if r.previous_attempt}
-    for name in sorted(iter_dirs(run).keys() - named):
+    for name in sorted(iter_dirs(run).keys() - named_dirs(manifest)):
         content = {str(p.relative_to(run)) for p in (run / name).iterdir()}
         if driver is not None:
             yield f"{name} is in progress and was left alone"
@@ -45,7 +44,7 @@ def _retention(run: Path, manifest: Manifest) -> Iterator[str]:
     if not manifest.iters:
         return
     last = manifest.iters[-1]
-    for name, i in iter_dirs(run).items():
+    for name, i in (iter_dirs(run) | trimmed_dirs(run)).items():
         path = run / name / BRANCH_DATA
         if i <= last.i - 2 and path.is_file():
             taken = size(path.stat().st_size)

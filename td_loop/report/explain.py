@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from td_loop.errors import UsageError
-from td_loop.loop.console import duration, reason
+from td_loop.loop.console import reason
 from td_loop.loop.holder import Holder, holder
 from td_loop.loop.layout import attempt_of
 from td_loop.loop.manifest import IterRecord, Manifest, Status
@@ -15,6 +15,7 @@ from td_loop.report.attempts import Attempt, Place, recorded, trimmed, unrecorde
 from td_loop.report.checks import CheckRow, check_rows
 from td_loop.report.find import manifest_of
 from td_loop.report.text import indented, number, table
+from td_loop.text import duration
 
 
 def explain(run: Path, which: str) -> str:
