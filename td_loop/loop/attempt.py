@@ -49,6 +49,7 @@ class Attempt:
         record: so far.
         run_stage: runs a stage program.
         say: receives, in a line, what is reused and why something is not.
+        training_sha256: hash of fit's report as it was judged; None before.
     """
 
     run: Path
@@ -57,6 +58,7 @@ class Attempt:
     record: IterRecord
     run_stage: RunStage
     say: Callable[[str], None]
+    training_sha256: str | None = None
 
     @property
     def paths(self) -> AttemptPaths:
@@ -189,6 +191,8 @@ class Attempt:
             "lr_peak": c.fit.lr_peak,
             "val_blowup_tau": c.fit.val_blowup_tau,
             "val_regression_tau": c.checks.val_regression_tau,
+            "knot_above_top_tau": c.checks.knot_above_top_tau,
+            "knot_below_first_tau": c.checks.knot_below_first_tau,
         }
         if exit_code not in (0, FIT_BLOWUP):
             return self._stage4(done, settings, (), _exit_failure("fit", exit_code, self.paths))
@@ -201,6 +205,7 @@ class Attempt:
         if exit_code == FIT_BLOWUP and training.get("aborted") is None:
             failure = f"fit exited with 2 without an 'aborted' marker in {self.paths.training}"
             return self._stage4(done, settings, (), failure)
+        self.training_sha256 = sha256(self.paths.training)
         done["final_val_mc_nll"] = final_val_mc_nll(training)
         coverage = knot_coverage(
             training.get("knot_coverage_stats"),
@@ -270,6 +275,7 @@ class Attempt:
                 "stage3": r.stage3_validation,
                 "stage4": r.stage4_validation,
                 "knot_coverage": r.knot_coverage,
+                "training_sha256": self.training_sha256,
             },
         )
 

@@ -9,6 +9,7 @@ from td_loop.loop import console, provenance, reuse, rundir
 from td_loop.loop.attempt import replay_set_hash
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import find_programs
+from td_loop.loop.fault import require_promoted
 from td_loop.loop.forecast import plan
 from td_loop.loop.layout import MC_ROWS, V_SNAP, iter_dir, iter_dirs, run_dir
 from td_loop.loop.manifest import Manifest, read_manifest
@@ -30,7 +31,7 @@ def preview(config: RunConfig) -> list[str]:
         manifest = Manifest.new(config.tag, digest, config.hyperparams())
     else:
         manifest = resumed
-        rundir.verify(run, manifest)
+        require_promoted(run, manifest)
         name, digest = rundir.v_snap_of(run, manifest)
         weights = run / name
     said, warning = plan(config, run, manifest, weights)
