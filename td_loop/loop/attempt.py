@@ -110,6 +110,8 @@ class Attempt:
             cache, meta = read_branch_data(self.paths.branch_data, v_snap_sha256=digest, asked=asked)
         except DataError as e:
             return self._stage3(done, settings, (), f"prepare exited with 0 but left no valid output: {e}")
+        # With what an earlier prepare did of it, which was stopped on its way.
+        done["wall_s"] = max(wall_s, reuse.seconds(meta))
         replays = meta.get("replay_set_hash")
         settings |= {"replay_set_hash": replays}
         if failure := _other_replays(earlier, replays):
