@@ -13,6 +13,7 @@ import typer
 
 from td_loop.cli import explain, fit, knots, prepare, replays, run, selfplay, status, verify
 from td_loop.errors import Interrupted, TdLoopError, UsageError
+from td_loop.signals import interruptible
 
 app = typer.Typer(
     name="td-loop",
@@ -39,13 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if debug:
         args.remove("--debug")
     try:
-        app(args=args, prog_name="td-loop")
+        with interruptible():
+            app(args=args, prog_name="td-loop")
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else (0 if e.code is None else 1)
         return UsageError.exit_code if code == _CLICK_USAGE else code
-    except KeyboardInterrupt:
-        return Interrupted(2).exit_code
-    except TdLoopError as e:
+    except (TdLoopError, Interrupted) as e:
         if debug:
             traceback.print_exc()
         typer.echo(f"error: {e}", err=True)

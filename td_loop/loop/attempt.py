@@ -100,6 +100,7 @@ class Attempt:
             "workers": p.workers,
             "seed": c.seed,
             "seg_uniform_tau": c.checks.seg_uniform_tau,
+            "max_fallback_rate": c.checks.max_fallback_rate,
         }
         if exit_code != 0:
             return self._stage3(done, settings, (), _exit_failure("prepare", exit_code, self.paths))
@@ -109,6 +110,8 @@ class Attempt:
             cache, meta = read_branch_data(self.paths.branch_data, v_snap_sha256=digest, asked=asked)
         except DataError as e:
             return self._stage3(done, settings, (), f"prepare exited with 0 but left no valid output: {e}")
+        # With what an earlier prepare did of it, which was stopped on its way.
+        done["wall_s"] = max(wall_s, reuse.seconds(meta))
         replays = meta.get("replay_set_hash")
         settings |= {"replay_set_hash": replays}
         if failure := _other_replays(earlier, replays):
@@ -119,6 +122,7 @@ class Attempt:
             n=p.n,
             k=p.k,
             seg_uniform_tau=c.checks.seg_uniform_tau,
+            max_fallback_rate=c.checks.max_fallback_rate,
             previous=previous,
             lacking=lacking,
             previous_kls=[r.check_number("S3.7", "kl") for r in earlier],

@@ -75,12 +75,16 @@ class _Driver:
 
     def loop(self, manifest: Manifest) -> Manifest:
         self._announce(manifest)
-        while isinstance(step := next_step(manifest.iters, self.config.iters, self.config.on_fail), RunAttempt):
-            self.signals.check()
+        while True:
+            self.signals.check()  # also after the last attempt, whose end is published by now
+            step = next_step(manifest.iters, self.config.iters, self.config.on_fail)
+            if not isinstance(step, RunAttempt):
+                break
             manifest = self._attempt(manifest, step)
         if step.reason is not Status.PROMOTED:
             self._stopped(manifest.iters[-1])
         self.console.out(text.closing_text(self.run, manifest, self._forecasts(manifest)))
+        self.signals.check()
         return manifest
 
     def _attempt(self, manifest: Manifest, step: RunAttempt) -> Manifest:
