@@ -1,0 +1,230 @@
+"""Tiny runs of the real loop on the toy game, and what happens to them at one change or another.
+
+A scenario is a command line and the state of the run directory that it starts from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from td_loop.value.io import save_weights
+from td_loop.value.model import SplineValue
+from tests.crash.door import STAGES
+from tests.crash.faults import NEEDS_SPACE, Change, Kind, Plan, read_changes
+from tests.crash.forkserver import DOOR, Answer
+from tests.crash.invariants import differences, digest, ending, violations
+from tests.toy_game import GAME
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 120.0
+STORAGE = 74
+
+# Iteration 1 is reverted and promoted in its retry; every loss is 2 % or more away from where that would change.
+FLAGS = shlex.split(
+    "--seed 0 --n 60 --workers 1 --budget-evals 4 --epochs 2 --batches-per-epoch 3 --batch-size 32 --lr-peak 0.4 "
+    "--on-fail retry-then-abort --val-regression-tau 0 --val-blowup-tau 9 --seg-uniform-tau 1"
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run of `iters` iterations; with `killed_at`, the resume of one that was killed at that change."""
+
+    name: str
+    iters: int
+    killed_at: Change | None = None
+
+
+SCENARIOS = (
+    Scenario("whole", 3),
+    Scenario("first", 1, Change("fit", "create", "iter0/.weights.npz.*.tmp")),
+    Scenario("resumed", 2, Change("fit", "rename", "iter1_retry1/weights.npz")),
+)
+
+
+class ForkServer:
+    """A process that runs command lines (`tests/crash/forkserver.py`)."""
+
+    def __init__(self) -> None:
+        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.forkserver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | one_thread | {"PYTHONPATH": path},
+        )
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def run(self, argv: list[str], env: dict[str, str], output: Path) -> Answer:
+        """Run a command line; what it says goes to `output`."""
+        assert self._process.stdin
+        assert self._process.stdout
+        request = {"argv": argv, "env": env, "output": str(output), "timeout_s": TIMEOUT_S}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        return Answer(*json.loads(self._process.stdout.readline()))
+
+
+@dataclass
+class Bench:
+    """One scenario in one folder: how it goes undisturbed, and how it goes with a fault."""
+
+    scenario: Scenario
+    work: Path
+    server: ForkServer
+    changes: list[Change] = field(init=False)
+    _inputs: dict[Path, str] = field(init=False)
+    _ending: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.work = self.work.resolve() / self.scenario.name
+        self.work.mkdir(parents=True)
+        (self.work / "games.json").write_text(json.dumps(list(range(20))))
+        f = len(GAME.feature_names)
+        knots, coef = np.tile(np.linspace(-1.0, 40.0, 6), (f, 1)), np.zeros((2, f, 6))
+        meta = {"game": "toy", "gamma": 0.97}
+        save_weights(self.work / "bootstrap.npz", SplineValue(knots, coef, GAME.feature_names, meta))
+        self._inputs = {p: digest(p) for p in (self.work / "games.json", self.work / "bootstrap.npz")}
+        self._make_base()
+        self.changes = self._count()
+        self._ending = ending(self.run_dir)
+        again = self._count()
+        assert self.changes == again, f"a second run made other changes: {_first_other(self.changes, again)}"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.work / "runs" / "td_loop_toy"
+
+    @property
+    def output(self) -> Path:
+        """What the last command said."""
+        return self.work / "output.txt"
+
+    def points(self, kind: Kind) -> list[int]:
+        """Numbers of the changes at which `kind` differs from what it does at the next."""
+        return [
+            k for k, change in enumerate(self.changes, 1) if kind is not Kind.FULL or change.what in NEEDS_SPACE
+        ]
+
+    def problems(self, kind: Kind, point: int) -> list[str]:
+        """Let `kind` happen at `point`, then resume: all that was not as it must be."""
+        self._restore()
+        answer = self._command(Plan(str(self.run_dir), str(self.work / "changes"), kind, point))
+        wrong = [f"after the fault: {x}" for x in self._after_fault(kind, self.changes[point - 1], answer)]
+        promoted = self._promoted()
+        answer = self._command(None)
+        wrong += [f"after the resume: {x}" for x in self._after_resume(answer)]
+        if lost := promoted.keys() - {name for name, sha in self._promoted().items() if promoted.get(name) == sha}:
+            wrong.append(f"I11: promoted before the resume, and gone after it: {sorted(lost)}")
+        return wrong
+
+    def _after_fault(self, kind: Kind, change: Change, answer: Answer) -> list[str]:
+        wrong = self._no_processes(answer)
+        done = len(read_changes(self.work / "changes"))
+        said = self.output.read_text()
+        if kind is Kind.KILL:
+            if answer.code != -9:
+                wrong.append(f"exit code {answer.code}, not killed: the run made other changes this time ({done})")
+        elif answer.code not in (STORAGE, *([0] if _may_fail(change) else [])):
+            wrong.append(f"exit code {answer.code}: {said.strip().splitlines()[-1:]}")
+        elif answer.code and not said.strip().splitlines()[-1].startswith("error: "):
+            wrong.append(f"the last line is no error: {said.strip().splitlines()[-1]}")
+        if "Traceback" in said:
+            wrong.append("a traceback")
+        return wrong + self._invariants()
+
+    def _after_resume(self, answer: Answer) -> list[str]:
+        wrong = self._no_processes(answer)
+        if answer.code != 0:
+            return [*wrong, f"exit code {answer.code}: {self.output.read_text().strip().splitlines()[-1:]}"]
+        wrong += self._invariants()
+        what = ("weights", "manifest", "targets", "links", "files")
+        return wrong + differences(self.run_dir, self._ending, what=what)
+
+    def _no_processes(self, answer: Answer) -> list[str]:
+        wrong = [f"{answer.left} processes left"] if answer.left else []
+        return [*wrong, f"took longer than {TIMEOUT_S:.0f} s"] if answer.hung else wrong
+
+    def _invariants(self) -> list[str]:
+        wrong = violations(self.run_dir, self.work / "bootstrap.npz") if self.run_dir.exists() else []
+        return wrong + [f"I11: {p.name} was changed" for p, sha in self._inputs.items() if digest(p) != sha]
+
+    def _promoted(self) -> dict[str, str]:
+        manifest = self.run_dir / "manifest.json"
+        try:
+            records = json.loads(manifest.read_bytes())["iters"] if manifest.exists() else []
+        except ValueError:  # reported by the invariants
+            records = []
+        return {r["weights"]: r["weights_sha256"] for r in records if r["status"] == "promoted"}
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    def _command(self, plan: Plan | None) -> Answer:
+        door = shlex.join([sys.executable, DOOR])
+        stages = [word for stage in STAGES for word in (f"--{stage}-cmd", f"{door} {stage}")]
+        where = ["--tag", "toy", "--runs-dir", str(self.work / "runs"), "--iters", str(self.scenario.iters)]
+        game = ["--game", "tests.toy_game:GAME", "--replays", str(self.work / "games.json")]
+        start = ["--bootstrap", str(self.work / "bootstrap.npz"), "--cache-dir", str(self.work)]
+        argv = ["run", *where, *game, *start, *FLAGS, *stages]
+        (self.work / "changes").unlink(missing_ok=True)
+        return self.server.run(argv, {} if plan is None else plan.as_env(), self.output)
+
+    def _make_base(self) -> None:
+        """The state that the scenario starts from."""
+        base, at = self.work / "base", self.scenario.killed_at
+        base.mkdir()
+        if at is not None:
+            self._restore()
+            point = self._count().index(at) + 1
+            self._restore()
+            answer = self._command(Plan(str(self.run_dir), str(self.work / "changes"), Kind.KILL, point))
+            assert answer.code == -9, self.output.read_text()
+            shutil.rmtree(base)
+            shutil.copytree(self.work / "runs", base, symlinks=True)
+
+    def _restore(self) -> None:
+        runs = self.work / "runs"
+        shutil.rmtree(runs, ignore_errors=True)
+        shutil.copytree(self.work / "base", runs, symlinks=True)
+
+    def _count(self) -> list[Change]:
+        self._restore()
+        answer = self._command(Plan(str(self.run_dir), str(self.work / "changes"), Kind.COUNT))
+        assert answer == (0, 0, False), f"{answer}: {self.output.read_text()}"
+        return read_changes(self.work / "changes")
+
+
+def _may_fail(change: Change) -> bool:
+    """Changes that a run can do without: what retention gives up."""
+    return change.what == "remove" and change.path.endswith("branch_data.npz")
+
+
+def _first_other(a: list[Change], b: list[Change]) -> str:
+    for k, (x, y) in enumerate(zip(a, b, strict=False), 1):
+        if x != y:
+            return f"change {k} was {x}, then {y}"
+    return f"{len(a)} changes, then {len(b)}"
