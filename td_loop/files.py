@@ -11,7 +11,9 @@ import errno
 import hashlib
 import math
 import os
+import re
 import shutil
+import struct
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
@@ -22,26 +24,45 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from td_loop import text
 from td_loop.errors import DataError, StorageError
 
 Array = npt.NDArray[Any]
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_STORAGE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_STORAGE_ERRNOS = {*_FULL, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+_NO_SYMLINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 _STORAGE_ERRNOS |= {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}  # a place where nothing can be put
 
 
 @contextlib.contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` of a full, read-only or failing disk into a `StorageError` that names `path`."""
+def storage_errors(path: Path, size: int | None = None) -> Iterator[None]:
+    """Turn an `OSError` of a full, read-only or failing disk into a `StorageError` that names `path`.
+
+    `size` is how many bytes are to be written, where that is known: what a full disk has to have free.
+    """
     try:
         yield
     except OSError as e:
         if e.errno in _STORAGE_ERRNOS:
+            wanted = f" ({_room(path, size)})" if size is not None and e.errno in _FULL else ""
             raise StorageError(
-                f"cannot write {path}: {e.strerror}; free space or choose another folder, then run again"
+                f"cannot write {path}: {e.strerror}{wanted}; free space or choose another folder, then run again"
             ) from e
         raise
+
+
+def _room(path: Path, size: int) -> str:
+    return f"it takes {text.size(size)}, {text.size(disk_free(path.parent))} is free"
+
+
+def disk_free(folder: Path) -> int:
+    """Free bytes on the file system that holds `folder` (or the first of its parents that exists)."""
+    while not folder.exists():
+        folder = folder.parent
+    with storage_errors(folder):
+        return shutil.disk_usage(folder).free
 
 
 def fsync_dir(folder: Path) -> None:
@@ -54,18 +75,20 @@ def fsync_dir(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
     """Yield a binary file that becomes `path` when the block ends well, and vanishes when it does not.
+
+    `size` is how many bytes will be written, where that is known, for the message about a full disk.
 
     Raises:
         StorageError: the disk is full, read-only or failing.
     """
-    with storage_errors(path):
+    with storage_errors(path, size):
         make_dir(path.parent)
         fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         temporary = Path(name)
         try:
-            with os.fdopen(fd, "wb") as f:
+            with os.fdopen(fd, "w+b") as f:
                 yield f
                 f.flush()
                 os.fsync(f.fileno())
@@ -128,22 +151,81 @@ def make_dir(path: Path) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`, atomically."""
-    with atomic_file(path) as f:
+    with atomic_file(path, len(data)) as f:
         f.write(data)
 
 
-def replace_symlink(link: Path, target: str) -> None:
-    """Point `link` at `target` (relative to the link's folder) in one step.
+def point(link: Path, target: str) -> None:
+    """Make `link` lead to `target` (relative to the link's folder) in one step: a symlink, or a pointer file.
+
+    The pointer file, `latest_good.txt` for `latest_good.npz`, holds the target in one line. It takes over where
+    the file system knows no symlinks (exFAT, some network shares), and goes once one can be made.
+    """
+    if pointed(link) == target:
+        return
+    with storage_errors(link):
+        if _replace_symlink(link, target):
+            remove(pointer_file(link))
+        else:
+            write_bytes(pointer_file(link), f"{target}\n".encode())
+
+
+def _replace_symlink(link: Path, target: str) -> bool:
+    """Point `link` at `target`; False where the file system has no symlinks.
 
     Remove-then-create would leave a moment in which readers find nothing; renaming a new link over it does not.
     """
-    with storage_errors(link):
-        temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    try:
         temporary.symlink_to(target)
-        temporary.replace(link)
-        fsync_dir(link.parent)
+    except OSError as e:
+        if e.errno in _NO_SYMLINKS:
+            return False
+        raise
+    temporary.replace(link)
+    fsync_dir(link.parent)
+    return True
+
+
+def unpoint(link: Path) -> None:
+    """Remove what `point` made."""
+    remove(link)
+    remove(pointer_file(link))
+
+
+def pointer_file(link: Path) -> Path:
+    """The file that stands in for `link` where there are no symlinks."""
+    return link.with_suffix(".txt")
+
+
+def pointed(link: Path) -> str | None:
+    """Where `link` leads, as `point` was told; None if nowhere."""
+    pointer = pointer_file(link)
+    if link.is_symlink():
+        # Both there: the pointer is what a kill left between making the link and removing it.
+        return None if pointer.exists() else str(link.readlink())
+    return pointer.read_text().strip() if pointer.is_file() else None
+
+
+def follow(path: Path) -> Path:
+    """`path`, or where its pointer file leads if there is one and no `path`."""
+    pointer = pointer_file(path)
+    if os.path.lexists(path) or not pointer.is_file():
+        return path
+    return path.parent / pointer.read_text().strip()
+
+
+_TEMPORARY = re.compile(r"\.(.+)\.[a-z0-9_]+\.tmp")
+
+
+def sweep_temporaries(folder: Path, names: Collection[str]) -> None:
+    """Remove what a kill left of half-written files that were to become one of `names` in `folder`."""
+    for path in sorted(folder.iterdir()):
+        match = _TEMPORARY.fullmatch(path.name)
+        if match and match[1] in names:
+            remove(path)
 
 
 def move(source: Path, target: Path) -> None:
@@ -237,14 +319,27 @@ def as_float(x: Any) -> float:
 # --- npz -------------------------------------------------------------------------------------------------
 
 
+_DIGEST = b"sha256:"
+_HEX_BYTES = 64
+_COMMENT_BYTES = len(_DIGEST) + _HEX_BYTES
+_ENTRY_BYTES = 512
+"""What a member takes in a zip besides its data, about: two zip headers and numpy's own."""
+
+
 def save_npz(path: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], *, compress: bool = False) -> None:
     """Write `arrays` and a JSON `meta` entry to one npz, atomically.
 
-    Arrays that are equal give a file that is equal byte for byte: `np.savez` stamps members with a fixed date.
+    Arrays that are equal give a file that is equal byte for byte: `np.savez` stamps members with a fixed date. The
+    file ends with its own digest, as the zip's comment: the checksums of a zip do not cover its headers.
     """
     entries: dict[str, Any] = {**arrays, "meta": np.array(dumps_json(meta).decode())}
-    with atomic_file(path) as f:
+    size = sum(np.asarray(entry).nbytes + _ENTRY_BYTES for entry in entries.values())
+    with atomic_file(path, size) as f:
         (np.savez_compressed if compress else np.savez)(f, **entries)
+        # The last two bytes of a zip without a comment are the length of that comment.
+        f.seek(-2, os.SEEK_END)
+        f.write(struct.pack("<H", _COMMENT_BYTES) + _DIGEST)
+        f.write(_digest(f, f.tell()))
 
 
 def load_npz(
@@ -265,7 +360,8 @@ def load_npz(
         DataError (or the subclass `error`): missing, truncated, damaged, or without a `meta` entry.
     """
     try:
-        with zipfile.ZipFile(path) as z:
+        with path.open("rb") as f, zipfile.ZipFile(f) as z:
+            _check_digest(f, z.comment)
             members = {name.removesuffix(".npy"): name for name in z.namelist()}
             if names is not None:
                 members = {name: members[name] for name in {*names, "meta"} if name in members}
@@ -289,6 +385,27 @@ def load_npz(
     if missing:
         raise error(f"{path}: has no '{missing[0]}'")
     return arrays, meta
+
+
+def _digest(f: IO[bytes], size: int) -> bytes:
+    """The hex SHA-256 of the first `size` bytes of `f`, whose position is then there."""
+    f.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (piece := f.read(min(size, 1 << 20))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest.hexdigest().encode()
+
+
+def _check_digest(f: IO[bytes], comment: bytes) -> None:
+    """Compare the file with the digest at its end; one that another tool wrote has none."""
+    end = f.seek(0, os.SEEK_END)
+    f.seek(max(0, end - _COMMENT_BYTES))
+    tail = f.read()
+    # A flipped byte may have hit the mark itself, or the comment's length: what is left of them still tells.
+    ours = tail.startswith(_DIGEST) or comment.startswith(_DIGEST) or len(comment) == _COMMENT_BYTES
+    if ours and tail != _DIGEST + _digest(f, end - _HEX_BYTES):
+        raise ValueError("its bytes do not have the digest at its end")
 
 
 def _read_member(z: zipfile.ZipFile, member: str) -> Array:

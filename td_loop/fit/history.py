@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from td_loop.files import sha256
 from td_loop.fit.blowup import Aborted
 from td_loop.fit.config import FitConfig
 from td_loop.fit.problem import Problem
@@ -70,8 +72,13 @@ class Summary:
     seconds: float
 
 
-def training_json(config: FitConfig, schedule: Schedule, problem: Problem, s: Summary) -> dict[str, Any]:
-    """The content of `<stem>.training.json` (see docs/td_training.md)."""
+def training_json(
+    config: FitConfig, schedule: Schedule, problem: Problem, s: Summary, output: Path | None
+) -> dict[str, Any]:
+    """The content of `<stem>.training.json` (see docs/td_training.md).
+
+    `output`: the weights that it is about; None: none were written.
+    """
     return {
         "format_version": 1,
         "history": asdict(s.history),
@@ -95,6 +102,7 @@ def training_json(config: FitConfig, schedule: Schedule, problem: Problem, s: Su
         "knot_coverage_stats": problem.knot_coverage,
         "rows": {"train": len(problem.rows.n_players), "val": len(problem.val)},
         "inputs": problem.inputs,
+        "output": None if output is None else {"sha256": sha256(output)},
         "hyperparams": asdict(config),
         "warnings": list(problem.warnings),
         "wall_s": s.seconds,

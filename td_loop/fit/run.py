@@ -48,13 +48,13 @@ def run_fit(config: FitConfig, problem: Problem, output: Path, advance: Advance)
     v, summary = train(config, schedule, problem, advance)
     log = output.with_suffix(".training.json")
     if summary.aborted is not None:
-        write_json(log, training_json(config, schedule, problem, summary))
+        write_json(log, training_json(config, schedule, problem, summary, None))
         raise Blowup(
             f"{summary.aborted}; no weights written, see {log}; use a smaller --lr or look into the cache"
         )
     meta = {**v.meta, "created_by": {"command": "fit", "hyperparams": asdict(config), "inputs": _hashes(problem)}}
     save_weights(output, SplineValue(v.knots, v.coef, v.feature_names, meta))
-    write_json(log, training_json(config, schedule, problem, summary))
+    write_json(log, training_json(config, schedule, problem, summary, output))
     return summary
 
 

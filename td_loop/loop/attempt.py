@@ -11,14 +11,25 @@ from typing import Any
 from td_loop.checks import Severity, Verdict, failed, knot_coverage, stage3, stage4
 from td_loop.checks.stage3 import NO_PREVIOUS
 from td_loop.checks.stage4 import final_val_mc_nll
-from td_loop.errors import DataError
-from td_loop.files import fsync_file, sha256, write_json
+from td_loop.errors import DataError, StorageError
+from td_loop.files import disk_free, fsync_file, move, sha256, write_json
+from td_loop.loop import console as text
+from td_loop.loop import provenance, reuse
 from td_loop.loop.config import RunConfig
+from td_loop.loop.cost import iteration_bytes, work_of
 from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
-from td_loop.loop.outputs import check_weights, read_branch_data, read_prior_targets, read_training
+from td_loop.loop.outputs import (
+    check_report,
+    check_weights,
+    n_features,
+    read_branch_data,
+    read_prior_targets,
+    read_training,
+)
 from td_loop.loop.process import last_error
 from td_loop.loop.stages import fit_argv, prepare_argv
+from td_loop.text import size
 
 FIT_BLOWUP = 2
 """fit's exit code after a mid-run blow-up; only with the `aborted` marker beside it."""
@@ -37,6 +48,7 @@ class Attempt:
         manifest: the run before this attempt.
         record: so far.
         run_stage: runs a stage program.
+        say: receives, in a line, what is reused and why something is not.
     """
 
     run: Path
@@ -44,6 +56,7 @@ class Attempt:
     manifest: Manifest
     record: IterRecord
     run_stage: RunStage
+    say: Callable[[str], None]
 
     @property
     def paths(self) -> AttemptPaths:
@@ -67,8 +80,8 @@ class Attempt:
     def _prepare(self) -> Status | None:
         """Stage 3 and its checks; a status if the attempt ends here."""
         c, i = self.config, self.record.i
-        argv = prepare_argv(c, i, self.v_snap, self.paths, self.run / MC_ROWS)
-        exit_code, wall_s = self._timed("prepare", argv)
+        earlier = [r for r in self.manifest.iters if r.i < i]
+        exit_code, wall_s = self._prepared(earlier)
         done: Json = {
             "wall_s": wall_s,
             "exit_code": exit_code,
@@ -89,13 +102,14 @@ class Attempt:
         if exit_code != 0:
             return self._stage3(done, settings, (), _exit_failure("prepare", exit_code, self.paths))
         try:
-            cache, meta = read_branch_data(self.paths.branch_data, v_snap_sha256=self.record.v_snap_sha256)
+            asked = {"n": p.n, "k": p.k, "seed": c.seed, "iter_index": i}
+            digest = self.record.v_snap_sha256
+            cache, meta = read_branch_data(self.paths.branch_data, v_snap_sha256=digest, asked=asked)
         except DataError as e:
             return self._stage3(done, settings, (), f"prepare exited with 0 but left no valid output: {e}")
-        earlier = [r for r in self.manifest.iters if r.i < i]
         replays = meta.get("replay_set_hash")
         settings |= {"replay_set_hash": replays}
-        if earlier and (failure := _other_replays(earlier[-1], replays)):
+        if failure := _other_replays(earlier, replays):
             return self._stage3(done, settings, (), failure)
         previous, lacking = self._previous_targets(earlier)
         verdicts = stage3(
@@ -113,6 +127,37 @@ class Attempt:
             "engine_fallback_rate": next(v for v in verdicts if v.id == "S3.5").numbers["rate"],
         }
         return self._stage3(done, settings, verdicts, None)
+
+    def _prepared(self, earlier: Sequence[IterRecord]) -> tuple[int, float]:
+        """Have `branch_data.npz` where it belongs: taken back, or made. Exit code and wall seconds."""
+        c, i, paths = self.config, self.record.i, self.paths
+        wanted = provenance.of_prepare(c, i, self.record.v_snap_sha256)
+        left = reuse.left_by(self.run, paths.name)
+        search = reuse.prepared(left, wanted, replay_set_hash=replay_set_hash(earlier))
+        self._tell("prepare", search)
+        provenance.write(paths.folder, prepare=wanted)
+        if search.found is not None:
+            move(search.found.paths.branch_data, paths.branch_data)
+            return 0, search.found.wall_s
+        if (begun := reuse.chunks(left, wanted)) is not None:
+            move(begun.chunks, paths.chunks)
+        self._check_disk()
+        return self._timed("prepare", prepare_argv(c, i, self.v_snap, paths, self.run / MC_ROWS))
+
+    def _check_disk(self) -> None:
+        """Refuse to start what would fill the disk.
+
+        Raises:
+            StorageError: names the bytes wanted.
+        """
+        mc_rows = self.run / MC_ROWS
+        needed = iteration_bytes(work_of(self.config), n_features(self.v_snap), mc_rows=not mc_rows.exists())
+        free = disk_free(self.run)
+        if needed > free:
+            raise StorageError(
+                f"{self.run}: iteration {self.record.i} needs about {size(needed)}, {size(free)} is free; free "
+                f"{size(needed - free)}, or give a smaller --n, and run the same command again"
+            )
 
     def _previous_targets(self, earlier: Sequence[IterRecord]) -> tuple[dict[str, Any] | None, str]:
         """What S3.7 compares with, or None and why."""
@@ -133,9 +178,7 @@ class Attempt:
     def _fit(self) -> Status | None:
         """Stage 4 and its checks; a status if the attempt ends here."""
         c = self.config
-        exit_code, wall_s = self._timed(
-            "fit", fit_argv(c, self.record.i, self.v_snap, self.paths, self.run / MC_ROWS)
-        )
+        exit_code, wall_s = self._fitted()
         done: Json = {"wall_s": wall_s, "exit_code": exit_code, "final_val_mc_nll": None}
         settings = {
             "epochs": c.fit.epochs,
@@ -149,6 +192,8 @@ class Attempt:
             return self._stage4(done, settings, (), _exit_failure("fit", exit_code, self.paths))
         try:
             training = read_training(self.paths.training)
+            digest = sha256(self.paths.branch_data)
+            check_report(training, self.paths.training, self.paths.weights, branch_data_sha256=digest)
         except DataError as e:
             return self._stage4(done, settings, (), f"fit exited with {exit_code} but left no valid report: {e}")
         if exit_code == FIT_BLOWUP and training.get("aborted") is None:
@@ -169,6 +214,23 @@ class Attempt:
             val_regression_tau=c.checks.val_regression_tau,
         )
         return self._stage4(done, settings, verdicts, self._take_weights(exit_code))
+
+    def _fitted(self) -> tuple[int, float]:
+        """Have the weights and their report where they belong: taken back, or made. Exit code and wall seconds."""
+        c, i, paths, mc_rows = self.config, self.record.i, self.paths, self.run / MC_ROWS
+        wanted = provenance.of_fit(c, i, self.record.v_snap_sha256, paths.branch_data, mc_rows)
+        search = reuse.fitted(reuse.left_by(self.run, paths.name), wanted, self.v_snap)
+        self._tell("fit", search)
+        provenance.write(paths.folder, fit=wanted)
+        if search.found is not None:
+            move(search.found.paths.weights, paths.weights)
+            move(search.found.paths.training, paths.training)
+            return 0, search.found.wall_s
+        return self._timed("fit", fit_argv(c, i, self.v_snap, paths, mc_rows))
+
+    def _tell(self, stage: str, search: reuse.Search) -> None:
+        if line := text.reuse_line(stage, self.paths.name, search):
+            self.say(line)
 
     def _take_weights(self, exit_code: int) -> str | None:
         """Enter the weights into the record if they are valid; what is wrong with them if they had to be."""
@@ -217,14 +279,22 @@ def _records(verdicts: Sequence[Verdict], settings: Json, failure: str | None) -
     return records if failure is None else records | {"failure": failure}
 
 
-def _other_replays(before: IterRecord, found: str | None) -> str | None:
+def replay_set_hash(earlier: Sequence[IterRecord]) -> str | None:
+    """Of the replays that the iteration before learned from; None where it does not say."""
+    found = (((earlier[-1].stage3_validation if earlier else None) or {}).get("config") or {}).get(
+        "replay_set_hash"
+    )
+    return None if found is None else str(found)
+
+
+def _other_replays(earlier: Sequence[IterRecord], found: str | None) -> str | None:
     """What is wrong when an iteration learned from other replays than the one before it."""
-    wanted = ((before.stage3_validation or {}).get("config") or {}).get("replay_set_hash")
+    wanted = replay_set_hash(earlier)
     if wanted is None or found == wanted:
         return None
     return (
-        f"prepare used other replays than iteration {before.i}, so its validation rows are others too; go back to "
-        "the replays of the earlier iterations, or start under another --tag"
+        f"prepare used other replays than iteration {earlier[-1].i}, so its validation rows are others too; go "
+        "back to the replays of the earlier iterations, or start under another --tag"
     )
 
 

@@ -16,6 +16,8 @@ from td_loop.loop.config import RunConfig
 from td_loop.loop.cost import Cost, Work
 from td_loop.loop.layout import BEST_VAL, LATEST_GOOD
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
+from td_loop.loop.reuse import Search
+from td_loop.text import duration, size
 
 MAX_WARNINGS = 3
 """Knot warnings shown for an iteration; the rest is counted, and stands in the record."""
@@ -38,27 +40,6 @@ class Console:
             self.warn(text)
 
 
-def duration(seconds: float) -> str:
-    """For people: 45s, 12m05s, 3h07m, 2d04h."""
-    s = max(0, round(seconds))
-    if s < 60:
-        return f"{s}s"
-    if s < 3600:
-        return f"{s // 60}m{s % 60:02d}s"
-    if s < 86400:
-        return f"{s // 3600}h{s // 60 % 60:02d}m"
-    return f"{s // 86400}d{s // 3600 % 24:02d}h"
-
-
-def size(n: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000:
-            return f"{n:.0f} {unit}"
-        n /= 1000
-    return f"{n:.1f} TB"
-
-
 def plan_text(
     config: RunConfig, run: Path, manifest: Manifest, *, work: Work, cost: Cost, cores: int, disk: int, free: int
 ) -> str:
@@ -79,6 +60,13 @@ def plan_text(
         f"  disk        about {size(disk)} needed, {size(free)} free",
     ]
     return "\n".join(lines)
+
+
+def reuse_line(stage: str, name: str, search: Search) -> str:
+    """What became of a stage's finished output; empty where there was none."""
+    if search.found is not None:
+        return f"{name}: {stage} is taken from {search.found.paths.name}, made from the same"
+    return f"{name}: {stage} runs again: {search.why}" if search.why else ""
 
 
 def iteration_line(record: IterRecord, *, eta_s: float | None) -> str:

@@ -141,7 +141,7 @@ def row_bytes(features: int) -> int:
 
 
 def disk_bytes(work: Work, features: int, mc_rows: int | None = None) -> int:
-    """Bytes a run needs at its peak: two caches that retention keeps, one being written, and the outcome rows.
+    """Bytes a run needs at its peak: two caches that retention keeps, and what making the third needs.
 
     Args:
         work: an iteration.
@@ -150,4 +150,17 @@ def disk_bytes(work: Work, features: int, mc_rows: int | None = None) -> int:
             are taken to be as large as a cache.
     """
     cache = work.n * row_bytes(features)
-    return 3 * cache + (cache if mc_rows is None else mc_rows)
+    return 2 * cache + iteration_bytes(work, features, mc_rows=mc_rows is None) + (mc_rows or 0)
+
+
+def iteration_bytes(work: Work, features: int, *, mc_rows: bool) -> int:
+    """Bytes an iteration adds at its peak: its cache, the chunks that it is made from, the rest.
+
+    `mc_rows`: the outcome rows are still to be written.
+    """
+    cache = work.n * row_bytes(features)
+    return (3 if mc_rows else 2) * cache + SMALL_FILES
+
+
+SMALL_FILES = 1_000_000
+"""Bytes of weights, reports and logs of an iteration, generously."""

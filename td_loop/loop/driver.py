@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from td_loop.errors import DataError, HardAbort, Interrupted, Reverted, StorageError, TdLoopError, UsageError
-from td_loop.files import make_dir
+from td_loop.files import disk_free, make_dir
 from td_loop.loop import console as text
 from td_loop.loop import rundir
 from td_loop.loop.attempt import Attempt
@@ -23,6 +23,7 @@ from td_loop.loop.outputs import n_features
 from td_loop.loop.plan import RunAttempt, attempt_config, next_step
 from td_loop.loop.process import Signals, StageRunner, run_stage
 from td_loop.machine import physical_cores
+from td_loop.text import duration
 
 
 def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Sequence[RunConfig] = ()) -> Manifest:
@@ -77,7 +78,7 @@ class _Driver:
 
     def _attempt(self, manifest: Manifest, step: RunAttempt) -> Manifest:
         """Run one attempt and publish how it ended."""
-        rundir.prune(self.run, step.i)
+        rundir.prune(self.run, step.i, self.console.warn)
         name = iter_dir(step.i, step.attempt)
         v_snap, digest = rundir.v_snap_of(self.run, manifest)
         rundir.start_attempt(self.run, name)
@@ -91,7 +92,14 @@ class _Driver:
             status=Status.INTERRUPTED,
             previous_attempt=None if last is None else last.as_json(),
         )
-        attempt = Attempt(self.run, attempt_config(self.config, step.attempt), manifest, record, self._run_stage)
+        attempt = Attempt(
+            self.run,
+            attempt_config(self.config, step.attempt),
+            manifest,
+            record,
+            self._run_stage,
+            self.console.out,
+        )
         try:
             record = attempt.execute()
         except Interrupted as e:
@@ -114,7 +122,7 @@ class _Driver:
         self.console.progress(f"{where} ...")
         start = time.monotonic()
         code = self.runner(argv, log, self.signals)
-        self.console.progress(f"{where} took {text.duration(time.monotonic() - start)}")
+        self.console.progress(f"{where} took {duration(time.monotonic() - start)}")
         return code
 
     def _report(self, manifest: Manifest, record: IterRecord) -> None:
@@ -129,7 +137,8 @@ class _Driver:
         why = text.reason(record)
         see = f"see {self.run / record.iter_dir / 'validation.json'}; latest_good is unchanged"
         if record.status is Status.REVERTED:
-            raise Reverted(f"iteration {record.i} was reverted: {why}; {see}")
+            again = "the same settings give the same again, so change one (--lr-peak, --seed, --n)"
+            raise Reverted(f"iteration {record.i} was reverted: {why}; {see}; {again}")
         raise _error_of(record)(f"iteration {record.i} was aborted: {why}; {see}")
 
     # --- forecasts ---------------------------------------------------------------------------------------------
@@ -142,7 +151,7 @@ class _Driver:
         mc_rows = self.run / MC_ROWS
         rows_size = mc_rows.stat().st_size if mc_rows.exists() else None
         needed = disk_bytes(work, n_features(self.run / manifest.latest_good), rows_size)
-        free = rundir.disk_free(self.run)
+        free = disk_free(self.run)
         self.console.out(
             text.plan_text(
                 self.config,
@@ -162,7 +171,7 @@ class _Driver:
         lines = []
         for other in self.forecast:
             total = other.iters * self._predict(manifest, other).total_s
-            lines.append(f"--tag {other.tag} --iters {other.iters} will take about {text.duration(total)} here.")
+            lines.append(f"--tag {other.tag} --iters {other.iters} will take about {duration(total)} here.")
         return lines
 
 

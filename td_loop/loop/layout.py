@@ -15,8 +15,17 @@ MC_ROWS = "mc_rows.npz"
 V_SNAP = "V_snap.npz"
 BOOTSTRAP_COPY = f"iter0/{V_SNAP}"
 BRANCH_DATA = "branch_data.npz"
+CHUNKS = "branch_data.chunks"
+WEIGHTS = "weights.npz"
+TRAINING = "weights.training.json"
+VALIDATION = "validation.json"
+PROVENANCE = "provenance.json"
+
+RUN_FILES = (MANIFEST, LATEST_GOOD, BEST_VAL, MC_ROWS)
+ATTEMPT_FILES = (V_SNAP, BRANCH_DATA, WEIGHTS, TRAINING, VALIDATION, PROVENANCE)
 
 _ITER_DIR = re.compile(r"iter(\d+)(?:_retry(\d+))?")
+_TRIMMED_DIR = re.compile(_ITER_DIR.pattern + r"(?:\.\d+)?")
 
 
 def run_dir(runs_dir: Path, tag: str) -> Path:
@@ -31,7 +40,17 @@ def iter_dir(i: int, attempt: int) -> str:
 
 def iter_dirs(run: Path) -> dict[str, int]:
     """The attempt folders that exist, with the iteration each belongs to."""
-    found = ((p.name, _ITER_DIR.fullmatch(p.name)) for p in sorted(run.iterdir()) if p.is_dir())
+    return _matching(run, _ITER_DIR)
+
+
+def trimmed_dirs(run: Path) -> dict[str, int]:
+    """The attempt folders that were set aside (`trimmed/iter3.1`), with the iteration each belongs to."""
+    return {f"{TRIMMED}/{name}": i for name, i in _matching(run / TRIMMED, _TRIMMED_DIR).items()}
+
+
+def _matching(folder: Path, pattern: re.Pattern[str]) -> dict[str, int]:
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = ((p.name, pattern.fullmatch(p.name)) for p in entries if p.is_dir())
     return {name: int(match[1]) for name, match in found if match}
 
 
@@ -41,7 +60,7 @@ class AttemptPaths:
 
     run: Path
     name: str
-    """Name of the attempt's folder."""
+    """Name of the attempt's folder, relative to the run."""
 
     @property
     def folder(self) -> Path:
@@ -52,16 +71,21 @@ class AttemptPaths:
         return self.folder / BRANCH_DATA
 
     @property
+    def chunks(self) -> Path:
+        """Finished chunks of a prepare that was stopped on its way."""
+        return self.folder / CHUNKS
+
+    @property
     def weights(self) -> Path:
-        return self.folder / "weights.npz"
+        return self.folder / WEIGHTS
 
     @property
     def training(self) -> Path:
-        return self.folder / "weights.training.json"
+        return self.folder / TRAINING
 
     @property
     def validation(self) -> Path:
-        return self.folder / "validation.json"
+        return self.folder / VALIDATION
 
     def log(self, stage: str) -> Path:
         """What a stage wrote: results and errors."""

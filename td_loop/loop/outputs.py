@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import CacheError, DataError, WeightsError
-from td_loop.files import load_npz, read_json
+from td_loop.files import load_npz, read_json, sha256
 
 Array = npt.NDArray[Any]
 
@@ -31,13 +32,21 @@ _ROW_ARRAYS: dict[str, tuple[str, tuple[int, ...]]] = {
 _PRIOR = ("branch_r_frame_id", "branch_r_focal_seat", "branch_r_target")
 
 
-def read_branch_data(path: Path, *, v_snap_sha256: str) -> tuple[dict[str, Array], dict[str, Any]]:
+def read_branch_data(
+    path: Path, *, v_snap_sha256: str, asked: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and meta of a `branch_data.npz`, all of them read, in the contract's shapes and ranges.
 
     What S3.1 to S3.3 judge (the targets) is left to them.
 
+    Args:
+        path: the file.
+        v_snap_sha256: of the weights that it must be made from.
+        asked: settings that its meta must agree with, where it has them: a file of another day has others.
+
     Raises:
-        CacheError: missing, damaged, of another kind or version, made from other weights, or malformed.
+        CacheError: missing, damaged, of another kind or version, made from other weights or with other settings,
+            or malformed.
     """
     arrays, meta = load_npz(path, CacheError)
     if (meta.get("kind"), meta.get("format_version")) != ("branch_data", FORMAT_VERSION):
@@ -50,6 +59,9 @@ def read_branch_data(path: Path, *, v_snap_sha256: str) -> tuple[dict[str, Array
             f"{path}: its meta says v_snap_sha256 {meta.get('v_snap_sha256')!r}, but this iteration's V_snap has "
             f"{v_snap_sha256!r}; it was made from other weights"
         )
+    for key, value in (asked or {}).items():
+        if key in meta and meta[key] != value:
+            raise CacheError(f"{path}: its meta says {key} {meta[key]!r}, this attempt asked for {value!r}")
     for b in ("r", "a"):
         _check_branch(path, arrays, b)
     if arrays["branch_r_features"].shape[2] != arrays["branch_a_features"].shape[2]:
@@ -108,6 +120,22 @@ def read_training(path: Path) -> dict[str, Any]:
     if not isinstance(training, dict):
         raise DataError(f"{path}: is not a JSON object")
     return training
+
+
+def check_report(training: Mapping[str, Any], path: Path, weights: Path, *, branch_data_sha256: str) -> None:
+    """Check that a report is about these weights and this `branch_data.npz`, as far as it says.
+
+    Raises:
+        DataError: it is about others.
+    """
+    told = {"output": training.get("output"), "inputs.td_cache": (training.get("inputs") or {}).get("td_cache")}
+    found = {"output": sha256(weights) if weights.is_file() else None, "inputs.td_cache": branch_data_sha256}
+    for key, entry in told.items():
+        digest = entry.get("sha256") if isinstance(entry, Mapping) else None
+        if digest is not None and digest != found[key]:
+            raise DataError(
+                f"{path}: its {key}.sha256 is {digest}, the file has {found[key]}; it is the report of another fit"
+            )
 
 
 def check_weights(path: Path, like: Path | None = None) -> None:

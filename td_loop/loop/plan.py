@@ -52,6 +52,7 @@ def attempt_config(config: RunConfig, attempt: int) -> RunConfig:
 def prunable(i: int, existing: dict[str, int]) -> list[str]:
     """Attempt folders whose `branch_data.npz` goes at the start of iteration `i`: those of iteration i - 2.
 
-    `existing` maps folder names to iterations. The cache of i - 1 stays: S3.7 compares with it.
+    `existing` maps folder names to iterations, those set aside included. The cache of i - 1 stays: S3.7 compares
+    with it.
     """
     return [name for name, iteration in existing.items() if iteration == i - 2]

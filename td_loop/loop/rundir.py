@@ -6,24 +6,28 @@ files that are there, and the links are derived from it again.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from td_loop.errors import ManifestError, WeightsError
-from td_loop.files import make_dir, move, remove, replace_symlink, sha256, storage_errors, write_bytes
+from td_loop.errors import ManifestError, StorageError, WeightsError
+from td_loop.files import make_dir, move, point, remove, sha256, sweep_temporaries, unpoint, write_bytes
 from td_loop.loop.config import DEFAULT_BOOTSTRAP, RunConfig
 from td_loop.loop.layout import (
+    ATTEMPT_FILES,
     BEST_VAL,
     BOOTSTRAP_COPY,
     BRANCH_DATA,
+    CHUNKS,
     LATEST_GOOD,
     MC_ROWS,
+    PROVENANCE,
+    RUN_FILES,
     TRIMMED,
     V_SNAP,
     iter_dir,
     iter_dirs,
+    trimmed_dirs,
 )
 from td_loop.loop.manifest import Manifest, Status, read_manifest, write_manifest
 from td_loop.loop.outputs import check_bootstrap
@@ -160,51 +164,62 @@ def _verify_file(path: Path, digest: str) -> None:
 
 
 def sweep(run: Path, manifest: Manifest) -> None:
-    """Move the attempt folders that no record names to `trimmed/`; nothing but their caches is deleted.
+    """Move the attempt folders that no record names to `trimmed/`, whole, and remove half-written files.
 
     They are what an interrupted, reverted or aborted attempt left. Out of the way, no file of theirs can be taken
-    for the output of the attempt that comes.
+    for the output of the attempt that comes, unless its provenance says so (`td_loop.loop.reuse`).
     """
+    named = named_dirs(manifest)
+    for name in iter_dirs(run):
+        sweep_temporaries(run / name, ATTEMPT_FILES)
+        if name not in named:
+            set_aside(run, name)
+    sweep_temporaries(run, RUN_FILES)
+
+
+def named_dirs(manifest: Manifest) -> set[str]:
+    """The attempt folders that records name; a promoted retry names its first attempt's as `previous_attempt`."""
     named = {record.iter_dir for record in manifest.iters}
-    # The folder of a promoted retry's first attempt is named through `previous_attempt`.
-    named |= {r.previous_attempt["iter_dir"] for r in manifest.iters if r.previous_attempt}
-    for name in iter_dirs(run).keys() - named:
-        set_aside(run, name)
+    return named | {r.previous_attempt["iter_dir"] for r in manifest.iters if r.previous_attempt}
 
 
 def set_aside(run: Path, name: str) -> None:
-    """Move an attempt's folder to `trimmed/`, without its cache, which is large and can be made again.
+    """Move an attempt's folder to `trimmed/`, with all that is in it.
 
-    The bootstrap's copy in `iter0` stays where the manifest has it.
+    The bootstrap's copy in `iter0` stays where the manifest has it, so this folder's files move one by one, its
+    provenance last: a folder that was set aside without it is still on its way.
     """
-    folder = run / name
-    remove(folder / BRANCH_DATA)
-    content = [p for p in sorted(folder.iterdir()) if (name, p.name) != (iter_dir(0, 0), V_SNAP)]
+    folder, target = run / name, run / TRIMMED / name
+    if name != iter_dir(0, 0):
+        move(folder, _free(target))
+        return
+    content = sorted(
+        (p for p in folder.iterdir() if p.name != V_SNAP), key=lambda p: (p.name == PROVENANCE, p.name)
+    )
     if not content:
         return
-    k, target = 0, run / TRIMMED / name
-    while target.exists():
+    taken = {PROVENANCE, *(p.name for p in content)}
+    target = _free(target, lambda folder: any((folder / name).exists() for name in taken))
+    for p in content:
+        move(p, target / p.name)
+
+
+def _free(target: Path, taken: Callable[[Path], bool] = Path.exists) -> Path:
+    """`target`, or the first of `target.1`, `target.2` ... that is not taken."""
+    k, free = 0, target
+    while taken(free):
         k += 1
-        target = run / TRIMMED / f"{name}.{k}"
-    if name == iter_dir(0, 0):
-        for p in content:
-            move(p, target / p.name)
-    else:
-        move(folder, target)
+        free = target.with_name(f"{target.name}.{k}")
+    return free
 
 
 def link(run: Path, manifest: Manifest) -> None:
     """Derive the two symlinks from the manifest."""
-    _point(run / LATEST_GOOD, manifest.latest_good)
+    point(run / LATEST_GOOD, manifest.latest_good)
     if manifest.best_val is None:
-        remove(run / BEST_VAL)
+        unpoint(run / BEST_VAL)
     else:
-        _point(run / BEST_VAL, manifest.best_val.path)
-
-
-def _point(path: Path, target: str) -> None:
-    if not path.is_symlink() or str(path.readlink()) != target:
-        replace_symlink(path, target)
+        point(run / BEST_VAL, manifest.best_val.path)
 
 
 def start_attempt(run: Path, name: str) -> None:
@@ -214,10 +229,17 @@ def start_attempt(run: Path, name: str) -> None:
     make_dir(run / name)
 
 
-def prune(run: Path, i: int) -> None:
-    """Delete the caches that retention gives up at the start of iteration `i`."""
-    for name in prunable(i, iter_dirs(run)):
-        remove(run / name / BRANCH_DATA)
+def prune(run: Path, i: int, say: Callable[[str], None]) -> None:
+    """Delete the caches, and half-made ones, that retention gives up at the start of iteration `i`.
+
+    One that cannot be deleted is said, and costs nothing but its space.
+    """
+    for name in prunable(i, iter_dirs(run) | trimmed_dirs(run)):
+        for path in (run / name / BRANCH_DATA, run / name / CHUNKS):
+            try:
+                remove(path)
+            except (StorageError, OSError) as e:
+                say(f"[prune] {path} is not needed any more, but could not be removed: {e}")
 
 
 def v_snap_of(run: Path, manifest: Manifest) -> tuple[str, str]:
@@ -232,11 +254,3 @@ def v_snap_of(run: Path, manifest: Manifest) -> tuple[str, str]:
     )
     _verify_file(run / manifest.latest_good, digest)
     return manifest.latest_good, digest
-
-
-def disk_free(folder: Path) -> int:
-    """Free bytes on the file system that holds `folder` (or the first of its parents that exists)."""
-    while not folder.exists():
-        folder = folder.parent
-    with storage_errors(folder):
-        return shutil.disk_usage(folder).free

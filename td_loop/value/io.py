@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import WeightsError
-from td_loop.files import load_npz, save_npz
+from td_loop.files import follow, load_npz, save_npz
 from td_loop.value.model import FORMAT_VERSION, SEGMENT_PLAYERS, SplineValue
 
 MAX_KNOTS = 32
@@ -40,13 +40,14 @@ def load_weights(path: Path, *, feature_names: tuple[str, ...] | None = None) ->
     """Read and check a weights npz.
 
     Args:
-        path: the file.
+        path: the file, or where its pointer file leads (see `td_loop.files.point`).
         feature_names: what the game (or the cache) calls its features, in order; None: take what is there.
 
     Raises:
         WeightsError: missing, damaged, of an unknown version, not finite, of wrong shape or type, with knots that
             do not increase, or made for other features.
     """
+    path = follow(path)
     arrays, meta = load_npz(path, WeightsError, maker=_REMEDY)
     _check(path, arrays, meta)
     names = tuple(str(name) for name in arrays["feature_names"])

@@ -82,13 +82,50 @@ def test_a_written_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
-def test_replace_symlink_moves_a_link_that_exists(tmp_path: Path) -> None:
-    link = tmp_path / "latest"
+def test_a_link_that_exists_is_moved(tmp_path: Path) -> None:
+    link = tmp_path / "latest.npz"
     for name in ("one", "two"):
         (tmp_path / name).write_text(name)
-        files.replace_symlink(link, name)
+        files.point(link, name)
         assert link.read_text() == name
-    assert sorted(os.listdir(tmp_path)) == ["latest", "one", "two"]
+        assert files.pointed(link) == name
+    assert sorted(os.listdir(tmp_path)) == ["latest.npz", "one", "two"]
+    files.unpoint(link)
+    assert sorted(os.listdir(tmp_path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_where_there_are_no_symlinks_a_pointer_file_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    link = tmp_path / "latest.npz"
+    files.write_bytes(tmp_path / "iter1" / "w.npz", b"x")
+    with monkeypatch.context() as m:
+        m.setattr(os, "symlink", refuse)
+        for name in ("iter0/w.npz", "iter1/w.npz"):
+            files.point(link, name)
+            assert files.pointed(link) == name
+        assert sorted(os.listdir(tmp_path)) == ["iter1", "latest.txt"]
+        assert files.follow(link) == tmp_path / "iter1" / "w.npz"
+    files.point(link, "iter1/w.npz")  # on a file system that has them again
+    assert sorted(os.listdir(tmp_path)) == ["iter1", "latest.npz"] or files.pointed(link) == "iter1/w.npz"
+    files.point(link, "iter2/w.npz")
+    assert sorted(os.listdir(tmp_path)) == ["iter1", "latest.npz"]
+    assert files.follow(link) == link
+
+
+def test_temporaries_of_files_that_are_named_are_swept_and_no_others(tmp_path: Path) -> None:
+    with files.atomic_file(tmp_path / "a.npz") as f:
+        f.write(b"x")
+        (left,) = os.listdir(tmp_path)
+        (tmp_path / "copy").write_bytes(b"x")
+        os.link(tmp_path / left, tmp_path / left.replace("a.npz", "b.npz"))
+    (tmp_path / left).write_bytes(b"x")
+    files.sweep_temporaries(tmp_path, ["a.npz"])
+    assert sorted(os.listdir(tmp_path)) == sorted([left.replace("a.npz", "b.npz"), "a.npz", "copy"])
 
 
 def test_equal_arrays_make_equal_npz_bytes(tmp_path: Path) -> None:
@@ -117,7 +154,7 @@ def test_a_flipped_bit_in_the_data_of_an_npz_is_found_when_it_is_loaded(npz: Pat
     start = whole.find(LARGE.tobytes())
     at, bit = data.draw(st.integers(start, start + LARGE.nbytes - 1)), data.draw(st.integers(0, 7))
     with pytest.raises(DataError, match=r"b\.npz.*damaged"):
-        load_flipped(npz, at, bit)
+        load_flipped(npz, at, 1 << bit)
 
 
 def test_any_flipped_bit_in_the_header_of_an_array_is_found(npz: Path) -> None:
@@ -129,16 +166,28 @@ def test_any_flipped_bit_in_the_header_of_an_array_is_found(npz: Path) -> None:
     for at in range(start, end):
         for bit in range(8):
             with pytest.raises(DataError, match=r"b\.npz.*damaged"):
-                load_flipped(npz, at, bit)
+                load_flipped(npz, at, 1 << bit)
 
 
-def test_a_flipped_bit_in_the_zip_structures_raises_nothing_else(npz: Path) -> None:
+def test_any_flipped_byte_outside_of_the_data_is_found(npz: Path) -> None:
+    """Also where a zip has no checksum: dates, the directory, the comment and its length."""
+    whole = npz.read_bytes()
+    data = whole.find(LARGE.tobytes())
+    for at in [*range(whole.find(b"\x93NUMPY")), *range(data + LARGE.nbytes, len(whole))]:
+        for flip in {1 << at % 8, 0xFF, whole[at]} - {0}:
+            with pytest.raises(DataError, match=r"b\.npz.*damaged"):
+                load_flipped(npz, at, flip)
+
+
+def test_a_file_of_another_tool_is_read_and_its_flipped_bits_raise_nothing_but_our_error(tmp_path: Path) -> None:
     """Some bits mean nothing (a date); a load that succeeds must return what was saved."""
+    npz = tmp_path / "a.npz"
+    np.savez(npz, x=LARGE, meta=np.array('{"k": 1}'))
     whole = npz.read_bytes()
     data = whole.find(LARGE.tobytes())
     for at in [*range(whole.find(b"\x93NUMPY")), *range(data + LARGE.nbytes, len(whole))]:
         try:
-            arrays, meta = load_flipped(npz, at, at % 8)
+            arrays, meta = load_flipped(npz, at, 1 << at % 8)
         except DataError:
             continue
         assert list(arrays) == ["x"]
@@ -146,9 +195,9 @@ def test_a_flipped_bit_in_the_zip_structures_raises_nothing_else(npz: Path) -> N
         assert meta == {"k": 1}
 
 
-def load_flipped(npz: Path, at: int, bit: int) -> tuple[dict[str, files.Array], dict[str, object]]:
+def load_flipped(npz: Path, at: int, flip: int) -> tuple[dict[str, files.Array], dict[str, object]]:
     raw = bytearray(npz.read_bytes())
-    raw[at] ^= 1 << bit
+    raw[at] ^= flip
     path = npz.with_name("b.npz")
     path.write_bytes(raw)
     return files.load_npz(path)
@@ -161,6 +210,23 @@ def test_chosen_members_are_read_alone_and_missed_by_name(tmp_path: Path) -> Non
     assert (list(arrays), meta) == (["x"], {"k": 1})
     with pytest.raises(DataError, match=r"a\.npz: has no 'z'"):
         files.load_npz(path, names=("x", "z"))
+
+
+def test_bytes_after_the_end_of_an_npz_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    files.save_npz(path, {"x": np.arange(64.0)}, {})
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(DataError, match="damaged"):
+        files.load_npz(path)
+
+
+def test_a_full_disk_is_told_with_the_bytes_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError, match=r"a\.npz: No space left on device \(it takes 8 MB, .* is free\)"):
+        files.save_npz(tmp_path / "a.npz", {"x": np.zeros(1_000_000)}, {})
 
 
 @pytest.mark.parametrize("keep", [0, 10, 100, -1])

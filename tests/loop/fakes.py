@@ -143,11 +143,12 @@ class Stages:
     """A `StageRunner` that starts no process.
 
     Attributes:
-        script: what the n-th call of a stage does, by (stage, n); anything else does what it should.
+        script: what the n-th call of a stage does, by (stage, n), or any call for a folder, by (stage, its name);
+            anything else does what it should.
         calls: (stage, flags) of every call so far.
     """
 
-    script: dict[tuple[str, int], Behaviour] = field(default_factory=dict)
+    script: dict[tuple[str, int | str], Behaviour] = field(default_factory=dict)
     calls: list[tuple[str, Flags]] = field(default_factory=list)
 
     def __call__(self, argv: Sequence[str], log: Path, signals: Any) -> int:
@@ -155,7 +156,9 @@ class Stages:
         number = sum(1 for s, _ in self.calls if s == stage)
         self.calls.append((stage, flags))
         signals.check()
-        code = self.script.get((stage, number), prepare if stage == "prepare" else fit)(flags)
+        folder = Path(flags["--out" if stage == "prepare" else "--output"]).parent.name
+        usual = self.script.get((stage, folder), prepare if stage == "prepare" else fit)
+        code = self.script.get((stage, number), usual)(flags)
         signals.check()
         return code
 

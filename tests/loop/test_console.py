@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from td_loop.loop.config import RunConfig
-from td_loop.loop.console import closing_text, duration, iteration_line, plan_text, reason, size, warning_lines
+from td_loop.loop.console import closing_text, iteration_line, plan_text, reason, warning_lines
 from td_loop.loop.cost import Cost, Work
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
 from tests.loop.test_manifest import promoted
@@ -18,19 +18,6 @@ WORK = Work(80000, 0.3, 0.2, None, 24, 10, 64, 128)
 
 def check(severity: str, passed: bool | None, message: str = "said", **numbers: float) -> Json:
     return {"severity": severity, "passed": passed, "message": message, "numbers": numbers}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (725, "12m05s"), (11220, "3h07m"), (187200, "2d04h")],
-)
-def test_durations_are_readable(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
-
-
-@pytest.mark.parametrize(("n", "expected"), [(0, "0 B"), (1500, "2 kB"), (95e6, "95 MB"), (3.2e12, "3.2 TB")])
-def test_sizes_are_readable(n: float, expected: str) -> None:
-    assert size(n) == expected
 
 
 def test_an_iteration_fits_a_line_of_80_columns() -> None:

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from td_loop.games.base import GameInfo
-from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes, row_bytes
+from td_loop.loop.cost import (
+    SMALL_FILES,
+    Cost,
+    CostModel,
+    Work,
+    calibrated,
+    disk_bytes,
+    iteration_bytes,
+    row_bytes,
+)
 from td_loop.prepare.branch_data import BranchData
 from td_loop.prepare.rows import Rows
 
@@ -88,8 +97,9 @@ def test_row_bytes_are_those_of_a_file_that_prepare_writes(tmp_path: Path) -> No
     assert row_bytes(7) * n <= path.stat().st_size <= row_bytes(7) * n + around < row_bytes(8) * n
 
 
-def test_disk_holds_three_caches_and_the_outcome_rows_at_their_size_once_they_are_there() -> None:
+def test_disk_holds_the_caches_of_retention_and_what_making_another_takes() -> None:
     cache = WORK.n * row_bytes(7)
-    assert disk_bytes(WORK, 7, 0) == 3 * cache
-    assert disk_bytes(WORK, 7, 12345) == 3 * cache + 12345
-    assert disk_bytes(WORK, 7) == 4 * cache
+    assert iteration_bytes(WORK, 7, mc_rows=False) == 2 * cache + SMALL_FILES  # the file, and its chunks before it
+    assert iteration_bytes(WORK, 7, mc_rows=True) == 3 * cache + SMALL_FILES
+    assert disk_bytes(WORK, 7, 12345) == 4 * cache + SMALL_FILES + 12345
+    assert disk_bytes(WORK, 7) == 5 * cache + SMALL_FILES

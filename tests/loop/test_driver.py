@@ -174,7 +174,7 @@ def test_retention_prunes_the_cache_of_the_iteration_before_last_and_nothing_els
     assert caches == ["iter2", "iter3"]
     for name in ("iter0", "iter1", "iter1_retry1", "iter2", "iter3"):
         kept = {p.name for p in (run / name).iterdir()} - {"branch_data.npz", "V_snap.npz"}
-        assert kept == {"weights.npz", "weights.training.json", "validation.json"}
+        assert kept == {"weights.npz", "weights.training.json", "validation.json", "provenance.json"}
     assert (run / "iter0" / "V_snap.npz").exists()
 
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from td_loop.errors import HardAbort, ManifestError, TdLoopError
-from td_loop.files import load_npz, save_npz
+from td_loop.files import load_npz, read_json, save_npz, write_json
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from tests.loop.fakes import VAL, Flags, Stages, fit, fit_to, prepare, prepare_with, write_bootstrap, write_report
@@ -204,6 +204,8 @@ OUT = "--out"
         (_remeta(kind="mc_rows"), "kind 'mc_rows'"),
         (_remeta(format_version=2), "format_version 2"),
         (_remeta(v_snap_sha256="0" * 64), "made from other weights"),
+        (_remeta(seed=1), "its meta says seed 1, this attempt asked for 0"),
+        (_remeta(iter_index=0), "its meta says iter_index 0, this attempt asked for 1"),
     ],
 )
 def test_a_prepare_that_exits_0_without_a_valid_cache_has_failed(
@@ -228,6 +230,10 @@ def _report(flags: Flags) -> Path:
     return Path(flags[WEIGHTS]).with_suffix(".training.json")
 
 
+def _rereport(**more: Any) -> Callable[[Flags], None]:
+    return lambda flags: write_json(_report(flags), read_json(_report(flags)) | more)
+
+
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
@@ -237,6 +243,8 @@ def _report(flags: Flags) -> Path:
         (_rewrite(WEIGHTS, coef=_set((0, 0, 0), np.nan)), "'coef' holds values that are not finite"),
         (_rewrite(WEIGHTS, coef=lambda a: a[:, :, :4]), "its arrays are"),
         (_drop(WEIGHTS, "knots"), "its arrays are"),
+        (_rereport(output={"sha256": "0" * 64}), "it is the report of another fit"),
+        (_rereport(inputs={"td_cache": {"sha256": "0" * 64}}), "it is the report of another fit"),
         (lambda flags: _report(flags).unlink(), "no such file"),
         (lambda flags: _report(flags).write_bytes(b'{"history": '), "not valid JSON"),
         (lambda flags: _report(flags).write_bytes(b"[]"), "is not a JSON object"),
@@ -259,9 +267,9 @@ def test_what_an_earlier_attempt_left_is_never_taken_for_new(config: Config, run
     """A resumed iteration whose stages do nothing must not find the output of the attempt before."""
     script: dict[tuple[str, int], Any] = {("fit", 1): lambda flags: fit(flags, val=(*VAL, math.nan))}
     abort(config(), run, script, r"S4\.1")
-    for stage in ("prepare", "fit"):
+    for seed, stage in enumerate(("prepare", "fit"), 1):
         with pytest.raises(HardAbort, match=f"{stage} exited with 0 but left no valid .*no such file"):
-            drive(config(), runner=Stages({(stage, 0): lambda _: 0}))
+            drive(config(seed=seed), runner=Stages({(stage, 0): lambda _: 0}))
 
 
 def test_weights_that_change_under_a_running_loop_are_noticed(config: Config, run: Path) -> None:

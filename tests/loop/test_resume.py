@@ -82,25 +82,24 @@ def test_changed_hyperparams_are_kept_in_the_history(config: Config, run: Path) 
 
 @pytest.mark.parametrize(("script", "error"), [(reverts, Reverted), (lambda _: 1, HardAbort)])
 @pytest.mark.parametrize("i", [0, 1])
-def test_what_was_not_promoted_is_set_aside_and_run_again(
+def test_what_was_not_promoted_is_set_aside_whole_and_run_again(
     config: Config, run: Path, script: Any, error: type[Exception], i: int
 ) -> None:
     with pytest.raises(error):
         drive(config(iters=2), runner=Stages({("fit", i): script}))
     left = {p.name: p.read_bytes() for p in (run / f"iter{i}").iterdir() if p.name != "V_snap.npz"}
-    assert len(left.pop("branch_data.npz")) > 0  # large, and can be made again
-    drive(config(iters=2), runner=Stages())
+    drive(config(iters=2, seed=5), runner=Stages())
     assert [r["status"] for r in content(run)["iters"]] == ["promoted", "promoted"]
     assert {p.name: p.read_bytes() for p in (run / "trimmed" / f"iter{i}").iterdir()} == left
     assert (run / "iter0" / "V_snap.npz").exists()
 
 
 def test_both_attempts_of_a_reverted_retry_are_set_aside_each_time(config: Config, run: Path) -> None:
-    for _ in range(2):
+    script = {("fit", 0): reverts, ("fit", 1): reverts}
+    for seed in range(2):
         with pytest.raises(Reverted):
-            script = {("fit", 0): reverts, ("fit", 1): reverts}
-            drive(config(iters=1, on_fail="retry-then-abort"), runner=Stages(script))
-    drive(config(iters=1), runner=Stages())
+            drive(config(iters=1, seed=seed, on_fail="retry-then-abort"), runner=Stages({**script}))
+    drive(config(iters=1, seed=2), runner=Stages())
     assert sorted(p.name for p in (run / "trimmed").iterdir()) == [
         "iter0",
         "iter0.1",
@@ -193,7 +192,7 @@ def test_a_run_killed_after_any_change_on_disk_ends_with_the_same_weights(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I8, I9, I10: kill it after the first change, after the second, and so on to its end."""
-    script = {("fit", 1): reverts}
+    script = {("fit", "iter1"): reverts}
     settings = {"iters": 3, "on_fail": "retry-then-abort"}
     drive(config(**settings, runs_dir=tmp_path / "whole"), runner=Stages(script))
     whole = final_weights(tmp_path / "whole" / "td_loop_t")
@@ -204,13 +203,12 @@ def test_a_run_killed_after_any_change_on_disk_ends_with_the_same_weights(
         settings["runs_dir"] = run.parent
         killed = killed_after(moment, lambda: drive(config(**settings), runner=Stages(script)), monkeypatch)
         check_invariants(run)
-        # The second iteration reverts again if it is run again from its first attempt.
-        done = len(_promoted(run))
-        drive(config(**settings), runner=Stages({} if done > 1 else {("fit", 1 - done): reverts}))
+        drive(config(**settings), runner=Stages(script))
         check_invariants(run)
         assert final_weights(run) == whole
         assert (run / "latest_good.npz").readlink() == Path(content(run)["latest_good"])
         assert (run / "best_val.npz").readlink() == Path(content(run)["best_val"]["path"])
+        assert not [p.name for p in run.rglob("*.tmp")]
         moment += 1
     assert moment > 30
 
@@ -227,13 +225,15 @@ def test_a_resume_killed_after_any_change_on_disk_can_be_resumed(
     while killed:
         run = tmp_path / f"killed{moment}" / "td_loop_t"
         shutil.copytree(tmp_path / "start", run.parent, symlinks=True)
-        again = config(runs_dir=run.parent)
+        again = config(runs_dir=run.parent, lr_peak=0.01)
         killed = killed_after(moment, lambda again=again: drive(again, runner=Stages()), monkeypatch)
         check_invariants(run)
-        drive(again, runner=Stages())
+        stages = Stages()
+        drive(again, runner=stages)
         check_invariants(run)
         assert len(_promoted(run)) == 2
-        # A kill halfway through may leave what was set aside in two folders, but loses none of it.
+        # However far the trimming had come, the finished cache was found again.
+        assert i not in [int(f["--iter-index"]) for s, f in stages.calls if s == "prepare"]
         assert list((run / "trimmed").glob(f"iter{i}*/weights.npz"))
         moment += 1
     assert moment > 10
@@ -259,7 +259,7 @@ def test_a_full_disk_is_named_and_the_run_resumes_when_there_is_room(
 
     with monkeypatch.context() as m:
         m.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match=f"cannot write {run}.*No space left on device; free space"):
+        with pytest.raises(StorageError, match=f"cannot write {run}.*No space left on device .*; free space"):
             drive(config(iters=3), runner=Stages())
     check_invariants(run)
     drive(config(iters=3), runner=Stages())

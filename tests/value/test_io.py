@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -140,27 +141,20 @@ def test_a_truncated_file_is_refused_at_every_length(saved: Path) -> None:
             load_weights(saved)
 
 
-def test_a_flipped_byte_is_refused_or_harmless(saved: Path) -> None:
+def test_a_flipped_byte_is_refused_wherever_it_is(saved: Path) -> None:
     save_weights(saved, value_function(1, 3))
     whole = saved.read_bytes()
-    expected = load_weights(saved)
-    refused = 0
     for at in range(len(whole)):
         damaged = bytearray(whole)
         damaged[at] ^= 0xFF
         saved.write_bytes(bytes(damaged))
-        try:
-            found = load_weights(saved)
-        except WeightsError:
-            refused += 1
-        else:  # zip fields that nobody reads, a file's date for one
-            assert found.coef.tobytes() == expected.coef.tobytes()
-            assert found.knots.tobytes() == expected.knots.tobytes()
-            assert (found.feature_names, found.meta) == (expected.feature_names, expected.meta)
-    assert refused > len(whole) / 2
+        with pytest.raises(WeightsError, match="damaged"):
+            load_weights(saved)
 
 
 def test_a_member_that_claims_to_be_encrypted_is_refused(saved: Path) -> None:
+    with zipfile.ZipFile(saved, "a") as z:
+        z.comment = b""  # as another tool writes it, without our digest
     damaged = bytearray(saved.read_bytes())
     damaged[damaged.index(b"PK\x01\x02") + 8] ^= 1  # bit 0 of the first entry's flags in the directory
     saved.write_bytes(bytes(damaged))
@@ -169,17 +163,11 @@ def test_a_member_that_claims_to_be_encrypted_is_refused(saved: Path) -> None:
 
 
 @given(st.integers(0, 7), st.data())
-def test_a_flipped_bit_is_refused_or_harmless(
-    tmp_path_factory: pytest.TempPathFactory, bit: int, data: st.DataObject
-) -> None:
+def test_a_flipped_bit_is_refused(tmp_path_factory: pytest.TempPathFactory, bit: int, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("w") / "weights.npz"
     save_weights(path, V)
     damaged = bytearray(path.read_bytes())
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << bit
     path.write_bytes(bytes(damaged))
-    try:
-        found = load_weights(path)
-    except WeightsError:
-        return
-    assert found.coef.tobytes() == V.coef.tobytes()
-    assert found.knots.tobytes() == V.knots.tobytes()
+    with pytest.raises(WeightsError):
+        load_weights(path)

@@ -1,0 +1,94 @@
+"""What a stage's output was made from. Outputs of equal provenance are equal: a finished one can be used again.
+
+The driver writes it into the attempt's folder before the stage starts; which outputs are finished, the outputs
+themselves say. Settings that change how fast a stage runs and not what it writes (workers, cache folder) are left
+out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from td_loop.errors import DataError
+from td_loop.files import read_json, sha256, write_json
+from td_loop.loop.config import RunConfig
+from td_loop.loop.layout import PROVENANCE
+from td_loop.loop.outputs import FORMAT_VERSION
+
+Json = dict[str, Any]
+
+
+def of_prepare(config: RunConfig, i: int, v_snap_sha256: str) -> Json:
+    """Of iteration `i`'s `branch_data.npz`; `config` is the attempt's."""
+    p = config.prepare
+    budget = {"budget_s": p.budget_s} if p.budget_evals is None else {"budget_evals": p.budget_evals}
+    return {
+        "prepare_cmd": config.prepare_cmd,
+        "format_version": FORMAT_VERSION,
+        "V_snap": v_snap_sha256,
+        "seed": config.seed,
+        "iter_index": i,
+        "n": p.n,
+        "k": p.k,
+        **budget,
+        "partial_input_p": p.partial_input_p,
+        "mc_target_p": p.mc_target_p,
+        "game": config.game,
+        "replays": None if config.replays is None else str(config.replays.absolute()),
+    }
+
+
+def of_fit(config: RunConfig, i: int, v_snap_sha256: str, branch_data: Path, mc_rows: Path) -> Json:
+    """Of iteration `i`'s `weights.npz`; `config` is the attempt's, the files are those that fit will read."""
+    f = config.fit
+    return {
+        "fit_cmd": config.fit_cmd,
+        "V_snap": v_snap_sha256,
+        "branch_data": sha256(branch_data),
+        "mc_rows": sha256(mc_rows) if mc_rows.is_file() else None,
+        "seed": config.seed + i,
+        "epochs": f.epochs,
+        "batches_per_epoch": f.batches_per_epoch,
+        "batch_size": f.batch_size,
+        "lambda_mc": f.lambda_mc,
+        "lambda_td": f.lambda_td,
+        "lr_peak": f.lr_peak,
+        "lr_warmup_frac": f.lr_warmup_frac,
+        "lr_hold_frac": f.lr_hold_frac,
+        "lr_floor_frac": f.lr_floor_frac,
+        "val_blowup_tau": f.val_blowup_tau,
+    }
+
+
+def write(folder: Path, **stages: Json) -> None:
+    """Note the provenance of an attempt's stages, by name, beside what is noted already."""
+    write_json(folder / PROVENANCE, read(folder) | stages)
+
+
+def read(folder: Path) -> Json:
+    """The provenance of an attempt's stages, by name; empty where none is noted."""
+    try:
+        noted = read_json(folder / PROVENANCE)
+    except DataError:
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def difference(was: Any, now: Json) -> str | None:
+    """In words, how a noted provenance differs from the one that is asked for; None: it does not."""
+    if not isinstance(was, dict):
+        return "what it was made from is not known"
+    for key in [*now, *(key for key in was if key not in now)]:
+        old, new = was.get(key), now.get(key)
+        if old == new:
+            continue
+        if key in _BY_HASH:
+            return f"{key} is another"
+        if key not in was or key not in now:
+            return f"{key} {'is new' if key in now else 'is gone'}"
+        return f"{key} was {old} and is {new}"
+    return None
+
+
+_BY_HASH = ("V_snap", "branch_data", "mc_rows")
