@@ -15,7 +15,6 @@ import json
 import os
 import re
 import signal
-import stat
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -214,7 +213,7 @@ class Faults:
     def _fsync(self, fd: int) -> None:
         """Count; the disk itself is not waited for: nobody pulls the plug here."""
         path = _path_of(fd if isinstance(fd, int) else fd.fileno())
-        self._event("fsync folder" if stat.S_ISDIR(os.stat(path).st_mode) else "fsync", path)
+        self._event("fsync folder" if Path(path).is_dir() else "fsync", path)
 
     def _wrap_write(self, real: Callable[..., int]) -> Callable[..., int]:
         def write(fd: int, data: Any, *offset: int) -> int:
@@ -233,7 +232,9 @@ class Faults:
             if not self._inside(path):
                 return real(file, mode, buffering, *args, **kwargs)
             raw = (_Log if path.endswith(".log") else _File)(self, file, mode)
-            return raw if buffering == 0 else io.BufferedWriter(raw)
+            if buffering == 0:
+                return raw
+            return io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
 
         return opened
 
@@ -301,7 +302,7 @@ def _write(fd: int, data: bytes) -> None:
 def _path_of(fd: int) -> str:
     """Where an open file is; of one that has no name, something that is in no folder."""
     try:
-        return os.readlink(f"/proc/self/fd/{fd}")
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
     except OSError:
         return ""
 
@@ -310,4 +311,5 @@ def _absolute(path: Any, dir_fd: int = -1) -> str:
     """The path of an argument that may be a descriptor, bytes, or relative to a folder's descriptor."""
     if isinstance(path, int):
         return _path_of(path)
-    return os.path.normpath(os.path.join(_path_of(dir_fd) if dir_fd >= 0 else os.getcwd(), os.fsdecode(path)))
+    folder = Path(_path_of(dir_fd)) if dir_fd >= 0 else Path.cwd()
+    return os.path.normpath(folder / os.fsdecode(path))

@@ -7,6 +7,8 @@ others are started as ever. One request a line on standard input, one answer a l
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import signal
@@ -66,6 +68,7 @@ def _preload() -> None:
     f = len(GAME.feature_names)
     value = SplineValue(np.tile(np.arange(3.0), (f, 1)), np.zeros((2, f, 3)), GAME.feature_names, {})
     evaluate(value, np.zeros((1, 4, f), np.float32), np.array([2], np.int8), np.ones((1, 4), bool))
+    gc.freeze()  # a collection would touch, and so copy, all that forked processes share
 
 
 def _run(argv: list[str], env: dict[str, str], output: str, timeout_s: float) -> Answer:
@@ -104,10 +107,8 @@ def _become(program: Callable[[], int], env: dict[str, str], fds: dict[int, int]
             os.dup2(fd, number)
         for fd in sorted(int(p.name) for p in Path("/proc/self/fd").iterdir()):
             if fd > 2 and fd not in keep:
-                try:
+                with contextlib.suppress(OSError):  # the one that listed them
                     os.close(fd)
-                except OSError:
-                    pass
         for signum in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)

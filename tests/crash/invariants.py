@@ -1,4 +1,4 @@
-"""I1 to I11 of docs/architecture.md, asked of a run directory as a stranger would: none of td_loop's readers is used.
+"""I1 to I11 of docs/architecture.md, asked of a run directory by somebody who uses none of td_loop's readers.
 
 Every function returns what is wrong, in words; nothing is an empty list.
 """
@@ -23,7 +23,7 @@ def digest(path: Path) -> str:
 
 
 def violations(run: Path, bootstrap: Path) -> list[str]:
-    """What does not hold in `run`, which began with the weights `bootstrap`; also after a fault, before a resume."""
+    """What does not hold in `run`, which began with the weights `bootstrap`; a fault may just have stopped it."""
     wrong: list[str] = []
     manifest = _manifest(run, wrong)
     if manifest is not None:
@@ -53,7 +53,7 @@ def _manifest(run: Path, wrong: list[str]) -> Json | None:
 
 
 def _promotions(run: Path, manifest: Json, bootstrap: str) -> list[str]:
-    """I8, I9, I11: all that is named is there, each iteration was promoted once, and its weights are what they were."""
+    """I8, I9, I11: what is named is there, each iteration was promoted once, its weights are what they were."""
     wrong = []
     if not (run / "iter0/V_snap.npz").is_file() or digest(run / "iter0/V_snap.npz") != bootstrap:
         wrong.append("I11: iter0/V_snap.npz is not the bootstrap")
@@ -97,7 +97,7 @@ def _best(manifest: Json, promoted: list[Json]) -> list[str]:
 
 
 def _links(run: Path, manifest: Json) -> list[str]:
-    """I8: the links lead to weights that were promoted, as long as there are such; derived last, they may be older."""
+    """I8: the links lead to promoted weights, once there are such; they are derived last, so may lag behind."""
     was_good = ["iter0/V_snap.npz"] + [r["weights"] for r in manifest["iters"] if r["status"] == "promoted"]
     wrong = []
     for name, choice in (("latest_good.npz", was_good), ("best_val.npz", was_good[1:])):
@@ -160,25 +160,34 @@ def _parses(path: Path) -> list[str]:
 
 
 def ending(run: Path) -> Json:
-    """What two runs of the same flags must share when they have ended: manifest less times, files, weights, links."""
-    names = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.relative_to(run).parts[0] != "trimmed")
+    """What runs of the same flags must share when they have ended: manifest less times, files, weights, links.
+
+    Not the logs: the output of a stage may come from an attempt that was set aside, where its log stays.
+    """
+    names = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.suffix != ".log")
+    weights = [p for p in run.glob("iter*/*.npz") if p.name != "branch_data.npz"]
     return {
         "manifest": _without_times(json.loads((run / "manifest.json").read_bytes())),
-        "files": names,
-        "weights": {
-            str(p.relative_to(run)): digest(p) for p in run.glob("iter*/*.npz") if p.name != "branch_data.npz"
-        },
+        "files": [name for name in names if name.split("/")[0] != "trimmed"],
+        "weights": {str(p.relative_to(run)): digest(p) for p in weights},
         "targets": {str(p.relative_to(run)): _targets(p) for p in run.glob("iter*/branch_data.npz")},
         "links": {name: str((run / name).readlink()) for name in ("latest_good.npz", "best_val.npz")},
     }
 
 
-def differences(run: Path, wanted: Json, *, what: tuple[str, ...]) -> list[str]:
-    """What of `wanted` (an `ending`) is otherwise in `run`, and temporary files that nobody swept."""
+def differences(run: Path, wanted: Json, *, pruned: bool = True) -> list[str]:
+    """What of `wanted` (an `ending`) is otherwise in `run`; with `pruned` False, more files may be there."""
     found = ending(run)
-    wrong = [f"I10: other {key} than in the undisturbed run: {_first(found[key], wanted[key])}"
-             for key in what if found[key] != wanted[key]]  # fmt: skip
-    return wrong + [f"left behind: {p.relative_to(run)}" for p in sorted(run.rglob(".*.tmp"))]
+    if not pruned:
+        found["files"] = [name for name in found["files"] if name in wanted["files"]]
+        found["targets"] = {name: found["targets"].get(name) for name in wanted["targets"]}
+    other = [key for key in wanted if found[key] != wanted[key]]
+    return [f"I10: other {key} than in the undisturbed run: {_first(found[key], wanted[key])}" for key in other]
+
+
+def temporary_files(run: Path) -> list[str]:
+    """Half-written files that nobody swept."""
+    return [f"left behind: {p.relative_to(run)}" for p in sorted(run.rglob(".*.tmp"))]
 
 
 def _targets(path: Path) -> str:

@@ -23,7 +23,7 @@ from td_loop.value.model import SplineValue
 from tests.crash.door import STAGES
 from tests.crash.faults import NEEDS_SPACE, Change, Kind, Plan, read_changes
 from tests.crash.forkserver import DOOR, Answer
-from tests.crash.invariants import differences, digest, ending, violations
+from tests.crash.invariants import differences, digest, ending, temporary_files, violations
 from tests.toy_game import GAME
 
 ROOT = Path(__file__).parents[2]
@@ -136,8 +136,9 @@ class Bench:
         answer = self._command(Plan(str(self.run_dir), str(self.work / "changes"), kind, point))
         wrong = [f"after the fault: {x}" for x in self._after_fault(kind, self.changes[point - 1], answer)]
         promoted = self._promoted()
+        pruned = answer.code != 0
         answer = self._command(None)
-        wrong += [f"after the resume: {x}" for x in self._after_resume(answer)]
+        wrong += [f"after the resume: {x}" for x in self._after_resume(answer, pruned)]
         if lost := promoted.keys() - {name for name, sha in self._promoted().items() if promoted.get(name) == sha}:
             wrong.append(f"I11: promoted before the resume, and gone after it: {sorted(lost)}")
         return wrong
@@ -155,15 +156,16 @@ class Bench:
             wrong.append(f"the last line is no error: {said.strip().splitlines()[-1]}")
         if "Traceback" in said:
             wrong.append("a traceback")
+        if kind is not Kind.KILL and self.scenario.killed_at is None:
+            wrong += temporary_files(self.run_dir)
         return wrong + self._invariants()
 
-    def _after_resume(self, answer: Answer) -> list[str]:
+    def _after_resume(self, answer: Answer, pruned: bool) -> list[str]:
         wrong = self._no_processes(answer)
         if answer.code != 0:
             return [*wrong, f"exit code {answer.code}: {self.output.read_text().strip().splitlines()[-1:]}"]
-        wrong += self._invariants()
-        what = ("weights", "manifest", "targets", "links", "files")
-        return wrong + differences(self.run_dir, self._ending, what=what)
+        wrong += self._invariants() + temporary_files(self.run_dir)
+        return wrong + differences(self.run_dir, self._ending, pruned=pruned)
 
     def _no_processes(self, answer: Answer) -> list[str]:
         wrong = [f"{answer.left} processes left"] if answer.left else []
