@@ -70,6 +70,11 @@ class Change:
     what: str
     path: str  # relative to the run directory; random parts of temporary names are a *
 
+    @property
+    def needs_space(self) -> bool:
+        """Whether a full disk refuses it."""
+        return self.what in NEEDS_SPACE
+
     def __str__(self) -> str:
         return f"{self.what} {self.path or '.'} ({self.process})"
 

@@ -21,7 +21,7 @@ import numpy as np
 from td_loop.value.io import save_weights
 from td_loop.value.model import SplineValue
 from tests.crash.door import STAGES
-from tests.crash.faults import NEEDS_SPACE, Change, Kind, Plan, read_changes
+from tests.crash.faults import Change, Kind, Plan, read_changes
 from tests.crash.forkserver import DOOR, Answer
 from tests.crash.invariants import differences, digest, ending, temporary_files, violations
 from tests.toy_game import GAME
@@ -110,10 +110,8 @@ class Bench:
         save_weights(self.work / "bootstrap.npz", SplineValue(knots, coef, GAME.feature_names, meta))
         self._inputs = {p: digest(p) for p in (self.work / "games.json", self.work / "bootstrap.npz")}
         self._make_base()
-        self.changes = self._count()
+        self.changes = self.count()
         self._ending = ending(self.run_dir)
-        again = self._count()
-        assert self.changes == again, f"a second run made other changes: {_first_other(self.changes, again)}"
 
     @property
     def run_dir(self) -> Path:
@@ -124,11 +122,12 @@ class Bench:
         """What the last command said."""
         return self.work / "output.txt"
 
-    def points(self, kind: Kind) -> list[int]:
-        """Numbers of the changes at which `kind` differs from what it does at the next."""
-        return [
-            k for k, change in enumerate(self.changes, 1) if kind is not Kind.FULL or change.what in NEEDS_SPACE
-        ]
+    def count(self) -> list[Change]:
+        """The changes of the undisturbed run, which is then there."""
+        self._restore()
+        answer = self._command(Plan(str(self.run_dir), str(self.work / "changes"), Kind.COUNT))
+        assert answer == (0, 0, False), f"{answer}: {self.output.read_text()}"
+        return read_changes(self.work / "changes")
 
     def problems(self, kind: Kind, point: int) -> list[str]:
         """Let `kind` happen at `point`, then resume: all that was not as it must be."""
@@ -201,7 +200,7 @@ class Bench:
         base.mkdir()
         if at is not None:
             self._restore()
-            point = self._count().index(at) + 1
+            point = self.count().index(at) + 1
             self._restore()
             answer = self._command(Plan(str(self.run_dir), str(self.work / "changes"), Kind.KILL, point))
             assert answer.code == -9, self.output.read_text()
@@ -213,20 +212,7 @@ class Bench:
         shutil.rmtree(runs, ignore_errors=True)
         shutil.copytree(self.work / "base", runs, symlinks=True)
 
-    def _count(self) -> list[Change]:
-        self._restore()
-        answer = self._command(Plan(str(self.run_dir), str(self.work / "changes"), Kind.COUNT))
-        assert answer == (0, 0, False), f"{answer}: {self.output.read_text()}"
-        return read_changes(self.work / "changes")
-
 
 def _may_fail(change: Change) -> bool:
     """Changes that a run can do without: what retention gives up."""
     return change.what == "remove" and change.path.endswith("branch_data.npz")
-
-
-def _first_other(a: list[Change], b: list[Change]) -> str:
-    for k, (x, y) in enumerate(zip(a, b, strict=False), 1):
-        if x != y:
-            return f"change {k} was {x}, then {y}"
-    return f"{len(a)} changes, then {len(b)}"
