@@ -17,7 +17,8 @@ from typing import Any
 
 from td_loop.loop.config import RunConfig
 from td_loop.loop.cost import CostModel, calibrated, work_of
-from td_loop.loop.driver import drive, measured_cost
+from td_loop.loop.driver import drive
+from td_loop.loop.forecast import measured_cost
 from td_loop.loop.presets import PRESETS
 from td_loop.machine import physical_cores
 

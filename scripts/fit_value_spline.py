@@ -2,7 +2,7 @@
 
 import sys
 
-from td_loop.cli import main
+from td_loop.__main__ import main
 
 if __name__ == "__main__":
     sys.exit(main(["fit", *sys.argv[1:]]))

@@ -11,8 +11,8 @@
     ├── Blowup                  2   fit: validation loss blew up in mid-run
     ├── Reverted                3   driver: stopped on a reverted iteration
     ├── HardAbort               4   driver: a hard check failed
-    ├── RunInUse                5   driver: another driver holds the run directory
-    └── Interrupted       130/143   SIGINT / SIGTERM
+    └── RunInUse                5   driver: another driver holds the run directory
+    Interrupted           130/143   SIGINT / SIGTERM
 
 A message says what is wrong, where (file, key, row), and what to do about it.
 """
@@ -86,8 +86,12 @@ class RunInUse(TdLoopError):
     exit_code = 5
 
 
-class Interrupted(TdLoopError):
-    """A signal asked us to stop; the state on disk can be resumed."""
+class Interrupted(BaseException):
+    """A signal asked us to stop; the state on disk can be resumed.
+
+    It can be raised anywhere. Like KeyboardInterrupt it is therefore no `Exception`: code that handles all errors
+    of a damaged file, or of somebody's game, must not take it for one of them.
+    """
 
     def __init__(self, signum: int, message: str = "") -> None:
         super().__init__(message or f"interrupted by {signal.Signals(signum).name}")

@@ -1,7 +1,8 @@
 """Atomic files, checked npz, JSON that keeps non-finite numbers, symlinks: the only door to the disk.
 
 The recipe everywhere: write a temporary name in the same folder, flush, fsync, `os.replace`, fsync the folder.
-A reader therefore finds the old file or the new one, never half of one.
+A reader therefore finds the old file or the new one, never half of one. Right before a change becomes visible the
+fence is asked: a process whose driver was replaced by another one changes nothing (`RunInUse`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from td_loop import text
+from td_loop import fence, text
 from td_loop.errors import DataError, StorageError
 
 Array = npt.NDArray[Any]
@@ -93,6 +94,7 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
                 f.flush()
                 os.fsync(f.fileno())
             temporary.chmod(0o666 & ~_umask())
+            fence.check()
             temporary.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -118,6 +120,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             yield temporary
             temporary.chmod(0o777 & ~_umask())
             fsync_dir(temporary)
+            fence.check()
             try:
                 temporary.rename(path)
             except OSError as e:
@@ -178,6 +181,7 @@ def _replace_symlink(link: Path, target: str) -> bool:
     temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
+    fence.check()
     try:
         temporary.symlink_to(target)
     except OSError as e:
@@ -239,6 +243,7 @@ def move(source: Path, target: Path) -> None:
     with storage_errors(target):
         if target.exists():
             raise FileExistsError(errno.EEXIST, "already exists", str(target))
+        fence.check()
         source.rename(target)
         fsync_dir(target.parent)
         fsync_dir(source.parent)
@@ -247,6 +252,7 @@ def move(source: Path, target: Path) -> None:
 def remove(path: Path) -> None:
     """Delete a file or link, if it is there."""
     with storage_errors(path), contextlib.suppress(FileNotFoundError):
+        fence.check()
         path.unlink()
 
 

@@ -1,12 +1,13 @@
-"""SIGINT and SIGTERM as one exception, wherever the program stands: in a search, a warm-up or a write."""
+"""SIGINT and SIGTERM as one exception, wherever the program stands: an import, a search, a warm-up, a write."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
+import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +15,13 @@ from types import FrameType
 from td_loop.errors import Interrupted
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+GRACE_S = 3.0
+"""How long anything may take to end after a signal before it is made to: together with what follows, under 5 s."""
+
+LIFELINE = "TD_LOOP_LIFELINE"
+"""Environment variable: descriptor of a pipe whose other end the driver holds, and nobody else."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -21,32 +29,71 @@ _PR_SET_PDEATHSIG = 1
 def interruptible() -> Iterator[None]:
     """Inside the block the first SIGINT or SIGTERM raises `Interrupted`; later ones are ignored until it ends.
 
-    Whoever presses Ctrl-C twice must not cut short the cleaning up that the first one began. Outside of the main
-    thread, where Python delivers no signals, the block changes nothing.
+    Whoever presses Ctrl-C twice must not cut short the cleaning up that the first one began. An exception in a
+    callback of a C library is swallowed there: then it is raised again when the block ends, or the process exits
+    after GRACE_S, whatever comes first.
+
+    In a stage the death of the driver counts as a SIGTERM. Outside of the main thread, where Python delivers no
+    signals, the block changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    received: list[int] = []
+
     def stop(signum: int, _frame: FrameType | None) -> None:
+        received.append(signum)
         for s in STOP_SIGNALS:
             signal.signal(s, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + signum))
+        signal.setitimer(signal.ITIMER_REAL, GRACE_S)
         raise Interrupted(signum)
 
     before = {s: signal.signal(s, stop) for s in STOP_SIGNALS}
+    before[signal.SIGALRM] = signal.getsignal(signal.SIGALRM)
     try:
+        _watch_lifeline()
         yield
+        if received:
+            raise Interrupted(received[0])
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for s, handler in before.items():
             signal.signal(s, handler)
+
+
+def _watch_lifeline() -> None:
+    """Send ourselves SIGTERM when the driver ends, however that ends, and whatever stands between it and us.
+
+    The kernel tells only a child that its parent died (`die_with`). A stage behind a shell script would not hear
+    of it; its end of the lifeline does.
+    """
+    text = os.environ.pop(LIFELINE, "")  # taken: the number means nothing to processes that we start
+    try:
+        fd = int(text)
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return
+    except (ValueError, OSError):  # started by hand, or a wrapper closed it
+        return
+
+    def watch() -> None:
+        os.read(fd, 1)  # nothing is ever written: this returns when the driver has gone
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_S)
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
 
 
 def die_with(parent: int) -> Callable[[], None]:
     """What a child process calls first, so that the kernel kills it when `parent` ends, however that ends.
 
-    An orphan would work on for nobody, and could write into a folder that is somebody else's by now. The library
-    is loaded here, before a fork, after which little is safe to call. Only Linux can be asked.
+    An orphan would work on for nobody. The library is loaded here, before a fork, after which little is safe to
+    call. Only Linux can be asked.
     """
+    import ctypes
+
     prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 
     def ask() -> None:

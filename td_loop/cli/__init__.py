@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import typer
 
-from td_loop.cli import fit, knots, prepare, replays, run, selfplay
+from td_loop.cli import explain, fit, knots, prepare, replays, run, selfplay, status, verify
 from td_loop.errors import Interrupted, TdLoopError, UsageError
+from td_loop.signals import interruptible
 
 app = typer.Typer(
     name="td-loop",
@@ -25,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for command in (fit, knots, prepare, replays, run, selfplay):
+for command in (explain, fit, knots, prepare, replays, run, selfplay, status, verify):
     command.register(app)
 
 _CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up
@@ -39,13 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if debug:
         args.remove("--debug")
     try:
-        app(args=args, prog_name="td-loop")
+        with interruptible():
+            app(args=args, prog_name="td-loop")
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else (0 if e.code is None else 1)
         return UsageError.exit_code if code == _CLICK_USAGE else code
-    except KeyboardInterrupt:
-        return Interrupted(2).exit_code
-    except TdLoopError as e:
+    except (TdLoopError, Interrupted) as e:
         if debug:
             traceback.print_exc()
         typer.echo(f"error: {e}", err=True)

@@ -91,6 +91,10 @@ def run(
     seg_uniform_tau: Annotated[
         float, typer.Option(help="S3.6 warns when a seat's mean target is further from 1/P than this; 0 or more.")
     ] = CheckConfig.seg_uniform_tau,
+    max_fallback_rate: Annotated[
+        float,
+        typer.Option(help="S3.5 warns when the search gave no decision in a larger share of agent rows, 0..1."),
+    ] = CheckConfig.max_fallback_rate,
     knot_above_top_tau: Annotated[
         float, typer.Option(help="Warn when a larger share of a feature lies above its top knot, 0..1.")
     ] = CheckConfig.knot_above_top_tau,
@@ -118,15 +122,26 @@ def run(
         str | None,
         typer.Option(help="Your own program in place of 'td-loop fit': same flags, files and exit codes."),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan, and why each stage would run; change nothing."),
+    ] = False,
 ) -> None:
     """Run fitted policy iteration: prepare targets, check, fit, check, promote or revert, repeat.
 
     The run lives in a folder of its own and can be killed at any moment: the same command resumes it, and sets
     aside what was not promoted. `latest_good.npz` there always is the last promoted value function.
     """
-    given = {name: value for name, value in locals().items() if name not in ("ctx", "preset")}
+    given = {name: value for name, value in locals().items() if name not in ("ctx", "preset", "dry_run")}
     explicit = {name for name in given if _is_explicit(ctx, name)}
     config = RunConfig.from_flags(with_preset(given, preset, explicit))
+
+    if dry_run:
+        from td_loop.loop.preview import preview
+
+        for line in preview(config):
+            typer.echo(line)
+        return
 
     from td_loop.loop.driver import drive
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from td_loop.errors import DataError, HardAbort, Interrupted, Reverted, StorageError, TdLoopError, UsageError
-from td_loop.files import disk_free, make_dir
+from td_loop.files import make_dir
 from td_loop.loop import console as text
 from td_loop.loop import rundir
 from td_loop.loop.attempt import Attempt
 from td_loop.loop.config import RunConfig
 from td_loop.loop.console import Console
-from td_loop.loop.cost import Cost, CostModel, Work, calibrated, disk_bytes, work_of
-from td_loop.loop.layout import LOCK, MANIFEST, MC_ROWS, iter_dir, run_dir
+from td_loop.loop.forecast import plan, predict
+from td_loop.loop.layout import LOCK, MANIFEST, iter_dir, run_dir
 from td_loop.loop.lock import run_lock
 from td_loop.loop.manifest import IterRecord, Manifest, Status, write_manifest
-from td_loop.loop.outputs import n_features
 from td_loop.loop.plan import RunAttempt, attempt_config, next_step
 from td_loop.loop.process import Signals, StageRunner, run_stage
-from td_loop.machine import physical_cores
 from td_loop.text import duration
 
 
@@ -45,16 +43,25 @@ def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Seque
         UsageError, DataError, StorageError: see their messages; what existed is intact.
     """
     run = run_dir(config.runs_dir, config.tag)
-    for stage in ("prepare", "fit"):
-        program = config.stage_command(stage)[0]
-        if shutil.which(program) is None:
-            raise UsageError(f"--{stage}-cmd: there is no program {program!r}")
+    find_programs(config)
     if not (run / MANIFEST).exists():
         rundir.find_bootstrap(config.bootstrap)  # a wrong one must not leave an empty run behind
     make_dir(run)
     with run_lock(run / LOCK), Signals() as signals:
         driver = _Driver(config, run, runner, signals, forecast)
         return driver.loop(rundir.open_run(run, config, driver.console.warn))
+
+
+def find_programs(config: RunConfig) -> None:
+    """Check that the stages' programs can be started.
+
+    Raises:
+        UsageError: one cannot.
+    """
+    for stage in ("prepare", "fit"):
+        program = config.stage_command(stage)[0]
+        if shutil.which(program) is None:
+            raise UsageError(f"--{stage}-cmd: there is no program {program!r}")
 
 
 @dataclass
@@ -68,12 +75,16 @@ class _Driver:
 
     def loop(self, manifest: Manifest) -> Manifest:
         self._announce(manifest)
-        while isinstance(step := next_step(manifest.iters, self.config.iters, self.config.on_fail), RunAttempt):
-            self.signals.check()
+        while True:
+            self.signals.check()  # also after the last attempt, whose end is published by now
+            step = next_step(manifest.iters, self.config.iters, self.config.on_fail)
+            if not isinstance(step, RunAttempt):
+                break
             manifest = self._attempt(manifest, step)
         if step.reason is not Status.PROMOTED:
             self._stopped(manifest.iters[-1])
         self.console.out(text.closing_text(self.run, manifest, self._forecasts(manifest)))
+        self.signals.check()
         return manifest
 
     def _attempt(self, manifest: Manifest, step: RunAttempt) -> Manifest:
@@ -127,7 +138,7 @@ class _Driver:
 
     def _report(self, manifest: Manifest, record: IterRecord) -> None:
         left = self.config.iters - len(manifest.iters)
-        eta = left * self._predict(manifest, self.config).total_s
+        eta = left * predict(manifest, self.config).total_s
         shown = eta if record.status is Status.PROMOTED and left else None
         self.console.out(text.iteration_line(record, eta_s=shown))
         for line in text.warning_lines(record):
@@ -141,36 +152,16 @@ class _Driver:
             raise Reverted(f"iteration {record.i} was reverted: {why}; {see}; {again}")
         raise _error_of(record)(f"iteration {record.i} was aborted: {why}; {see}")
 
-    # --- forecasts ---------------------------------------------------------------------------------------------
-
-    def _predict(self, manifest: Manifest, config: RunConfig) -> Cost:
-        return _model(manifest).predict(work_of(config))
-
     def _announce(self, manifest: Manifest) -> None:
-        work = work_of(self.config)
-        mc_rows = self.run / MC_ROWS
-        rows_size = mc_rows.stat().st_size if mc_rows.exists() else None
-        needed = disk_bytes(work, n_features(self.run / manifest.latest_good), rows_size)
-        free = disk_free(self.run)
-        self.console.out(
-            text.plan_text(
-                self.config,
-                self.run,
-                manifest,
-                work=work,
-                cost=self._predict(manifest, self.config),
-                cores=physical_cores(),
-                disk=needed,
-                free=free,
-            )
-        )
-        if needed > free:
-            self.console.warn(f"[disk] {self.run} may run out of space; a smaller --n needs less")
+        said, warning = plan(self.config, self.run, manifest, self.run / manifest.latest_good)
+        self.console.out(said)
+        if warning:
+            self.console.warn(warning)
 
     def _forecasts(self, manifest: Manifest) -> list[str]:
         lines = []
         for other in self.forecast:
-            total = other.iters * self._predict(manifest, other).total_s
+            total = other.iters * predict(manifest, other).total_s
             lines.append(f"--tag {other.tag} --iters {other.iters} will take about {duration(total)} here.")
         return lines
 
@@ -180,20 +171,3 @@ def _error_of(record: IterRecord) -> type[TdLoopError]:
     codes = [stage["exit_code"] for stage in (record.prepare, record.fit) if stage]
     kinds: tuple[type[TdLoopError], ...] = (UsageError, DataError, StorageError)
     return next((kind for kind in kinds if codes and kind.exit_code == codes[-1]), HardAbort)
-
-
-def measured_cost(record: IterRecord) -> Cost:
-    """What a promoted iteration took."""
-    assert record.prepare is not None
-    assert record.fit is not None
-    return Cost(record.prepare["wall_s"], record.fit["wall_s"])
-
-
-def _model(manifest: Manifest) -> CostModel:
-    """The cost model, corrected by this run's promoted iterations."""
-    measured = []
-    for r in manifest.iters:
-        if r.status is Status.PROMOTED and r.stage3_validation and r.stage4_validation:
-            settings = r.stage3_validation["config"] | r.stage4_validation["config"]
-            measured.append((Work(**{f.name: settings[f.name] for f in fields(Work)}), measured_cost(r)))
-    return calibrated(measured)

@@ -54,6 +54,12 @@ def _matching(folder: Path, pattern: re.Pattern[str]) -> dict[str, int]:
     return {name: int(match[1]) for name, match in found if match}
 
 
+def attempt_of(name: str) -> tuple[int, int] | None:
+    """Iteration and attempt that a folder `iter3_retry1` is named after; None: it is no attempt's name."""
+    match = _ITER_DIR.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2] or 0))
+
+
 @dataclass(frozen=True)
 class AttemptPaths:
     """Files of one attempt."""

@@ -17,10 +17,8 @@ from typing import IO, Any
 from td_loop.errors import Interrupted, UsageError
 from td_loop.files import storage_errors
 from td_loop.progress import TERMINAL
-from td_loop.signals import die_with
+from td_loop.signals import GRACE_S, LIFELINE, STOP_SIGNALS, die_with
 
-GRACE_S = 30.0
-"""How long a stage may take to end after a signal before it is killed."""
 _PIECE = 1 << 16
 _CLEAR_LINE = b"\r\x1b[2K"
 """To the start of the line, and erase it: a progress bar may stand there."""
@@ -40,7 +38,7 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in STOP_SIGNALS:
             self._before[signum] = signal.signal(signum, self._note)
         return self
 
@@ -74,7 +72,8 @@ def run_stage(argv: Sequence[str], log: Path, signals: Signals) -> int:
     """Run a stage to its end.
 
     Its standard output goes to `log`, its standard error to `log` and to ours. When ours is a terminal, the stage
-    gets it under the number in `$TD_LOOP_TERMINAL` to draw progress bars on, which have no place in a log.
+    gets it under the number in `$TD_LOOP_TERMINAL` to draw progress bars on, which have no place in a log. Under
+    the number in `$TD_LOOP_LIFELINE` it finds a pipe that is closed when we end.
 
     Returns:
         The exit code; minus the signal number if a signal killed it.
@@ -84,15 +83,15 @@ def run_stage(argv: Sequence[str], log: Path, signals: Signals) -> int:
         UsageError: the program cannot be started.
     """
     signals.check()
-    with storage_errors(log), log.open("ab", buffering=0) as out, _terminal() as terminal:
+    with storage_errors(log), log.open("ab", buffering=0) as out, _terminal() as terminal, _lifeline() as lifeline:
         try:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.PIPE,
-                pass_fds=terminal,
-                env=os.environ | ({TERMINAL: str(terminal[0])} if terminal else {}),
+                pass_fds=[lifeline, *terminal],
+                env=os.environ | {LIFELINE: str(lifeline)} | ({TERMINAL: str(terminal[0])} if terminal else {}),
                 # Its own group: a Ctrl-C reaches the driver alone, which passes it on once, and workers that a
                 # stage leaves behind can be found.
                 process_group=0,
@@ -129,6 +128,17 @@ def _terminal() -> Iterator[list[int]]:
         yield [fd]
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def _lifeline() -> Iterator[int]:
+    """A pipe for a stage to watch. Nothing but this process, and until its end, holds the other end of it."""
+    theirs, ours = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def _wait(pid: int, signals: Signals, relay: _Relay) -> None:

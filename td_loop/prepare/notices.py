@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,22 @@ def say(text: str) -> None:
     """One notice."""
     sys.stderr.write(f"prepare: {text}\n")
     sys.stderr.flush()
+
+
+def difference(was: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """How the provenance of a file differs from the one that is wanted, in words; "" when it does not."""
+    words = {"replay_set_hash": "other replays", "feature_names": "other features", "rows_sha256": "other rows"}
+    return ", ".join(
+        words.get(key, f"{key} {_short(was.get(key))}, now it is {_short(value)}")
+        for key, value in wanted.items()
+        if was.get(key) != value
+    )
+
+
+def _short(value: Any) -> str:
+    """A value in a message; of a hash its beginning."""
+    is_hash = isinstance(value, str) and len(value) == 64
+    return f"{value[:12]}..." if is_hash else repr(value)
 
 
 def warn_about(replays: ReplaySet[Any, Any]) -> None:

@@ -116,7 +116,7 @@ class Pool(Generic[T, R]):
                     with contextlib.suppress(OSError):  # it died while idle; the wait below finds out
                         slot.pipe.send(task)
             busy = [s for s in self._slots if s.task]
-            if not busy and any(s.ready for s in self._slots):
+            if not busy and (any(s.ready for s in self._slots) or not self._slots):
                 return
             yield from self._wait(busy + [s for s in self._slots if not s.ready])
 
