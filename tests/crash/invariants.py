@@ -120,10 +120,10 @@ def _cache(path: Path, mc_rows: Path) -> list[str]:
     except Exception as e:  # whatever numpy says of half a file
         return [f"cannot be read: {e}"]
     meta = json.loads(str(c["meta"]))
-    wrong = []
-    if len(c["branch_r_target"]) + len(c["branch_a_target"]) != meta["n"]:
-        wrong.append("I1: n_r + n_a != n")
-    games = []
+    lengths = [{len(c[name]) for name in c if re.search(rf"branch_{b}_|rows_{b}$", name)} for b in "ra"]
+    if max(map(len, lengths)) > 1 or sum(map(sum, lengths)) != meta["n"]:
+        return ["I1: n_r + n_a != n"]
+    wrong, games = [], []
     for b in "ra":
         target, alive = c[f"branch_{b}_target"], c[f"alive_at_s_for_rows_{b}"]
         focal, players = c[f"branch_{b}_focal_seat"], c[f"branch_{b}_n_players"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -95,15 +95,21 @@ class Sweep:
                 alike.append(point)
         return [alike[len(alike) // 2] for alike in chosen.values()]
 
+    @contextmanager
+    def lend(self, scenario: str) -> Iterator[Bench]:
+        """A scenario's bench, for the caller alone."""
+        benches = self._free.get()
+        try:
+            yield benches[scenario]
+        finally:
+            self._free.put(benches)
+
     def try_all(self, points: Sequence[Point], advance: Callable[[int], None] = lambda _: None) -> list[Tried]:
         """Try points; `advance` hears of each that is done."""
 
         def try_one(point: Point) -> Tried:
-            benches = self._free.get()
-            try:
-                problems = benches[point.scenario].problems(point.kind, point.number)
-            finally:
-                self._free.put(benches)
+            with self.lend(point.scenario) as bench:
+                problems = bench.problems(point.kind, point.number)
             advance(1)
             return Tried(point, self.changes[point.scenario][point.number - 1], problems)
 

@@ -5,19 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.crash.faults import Kind
-from tests.crash.runs import SCENARIOS
 from tests.crash.sweep import KINDS, Sweep
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with Sweep(SCENARIOS, tmp_path_factory.mktemp("crash"), jobs=3) as made:
-        yield made
 
 
 def test_the_scenarios_make_every_kind_of_change(sweep: Sweep) -> None:
