@@ -2,7 +2,8 @@
 
 Stages and workers are forked as well: a driver of ours finds `subprocess` in a state in which the programs of this
 project are forked, with the descriptors, signals, group and environment that a new program would have, and all
-others are started as ever. One request a line on standard input, one answer a line on standard output.
+others are started as ever. One request a line on standard input; on standard output the driver's process id in a
+line, and in another how it ended.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ def serve() -> None:
     """Answer requests until standard input ends."""
     _preload()
     for line in sys.stdin:
-        print(json.dumps(_run(**json.loads(line))), flush=True)  # noqa: T201
+        _answer(_run(**json.loads(line)))
+
+
+def _answer(value: Any) -> None:
+    print(json.dumps(value), flush=True)  # noqa: T201
 
 
 def _preload() -> None:
@@ -78,6 +83,7 @@ def _run(argv: list[str], env: dict[str, str], output: str, timeout_s: float) ->
         out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         nothing = os.open(os.devnull, os.O_RDONLY)
         _become(lambda: door.run(argv), os.environ | env, {0: nothing, 1: out, 2: out}, keep=())
+    _answer(pid)
     deadline, hung = time.monotonic() + timeout_s, False
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)

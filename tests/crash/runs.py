@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import select
 import shlex
 import shutil
 import subprocess
@@ -14,17 +16,15 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
-import numpy as np
-
-from td_loop.value.io import save_weights
-from td_loop.value.model import SplineValue
+from td_loop.loop.verify import faults
 from tests.crash.door import STAGES
 from tests.crash.faults import Change, Kind, Plan, read_changes
 from tests.crash.forkserver import DOOR, Answer
 from tests.crash.invariants import differences, digest, ending, temporary_files, violations
-from tests.toy_game import GAME
+from tests.crash.kills import Tally, soak
+from tests.loop.toy_run import toy_flags
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120.0
@@ -32,8 +32,7 @@ STORAGE = 74
 
 # Iteration 1 is reverted and promoted in its retry; every loss is 2 % or more away from where that would change.
 FLAGS = shlex.split(
-    "--seed 0 --n 60 --workers 1 --budget-evals 4 --epochs 2 --batches-per-epoch 3 --batch-size 32 --lr-peak 0.4 "
-    "--on-fail retry-then-abort --val-regression-tau 0 --val-blowup-tau 9 --seg-uniform-tau 1"
+    "--workers 1 --lr-peak 0.4 --on-fail retry-then-abort --val-regression-tau 0 --val-blowup-tau 9"
 )
 
 
@@ -54,19 +53,22 @@ SCENARIOS = (
 
 
 class ForkServer:
-    """A process that runs command lines (`tests/crash/forkserver.py`)."""
+    """A process that runs command lines, one at a time (`tests/crash/forkserver.py`)."""
 
     def __init__(self) -> None:
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.forkserver"],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
             cwd=ROOT,
             env=os.environ | one_thread | {"PYTHONPATH": path},
         )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._requests, self._answers = self._process.stdin, self._process.stdout
 
     def __enter__(self) -> ForkServer:
         return self
@@ -74,19 +76,36 @@ class ForkServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
+        self._requests.close()
         self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
 
-    def run(self, argv: list[str], env: dict[str, str], output: Path) -> Answer:
-        """Run a command line; what it says goes to `output`."""
-        assert self._process.stdin
-        assert self._process.stdout
+    def start(self, argv: list[str], env: dict[str, str], output: Path) -> Forked:
+        """Start a command line; what it says goes to `output`."""
         request = {"argv": argv, "env": env, "output": str(output), "timeout_s": TIMEOUT_S}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        return Answer(*json.loads(self._process.stdout.readline()))
+        self._requests.write(json.dumps(request).encode() + b"\n")
+        return Forked(int(self._answers.readline()), self._answers)
+
+
+@dataclass
+class Forked:
+    """A command that a `ForkServer` runs."""
+
+    pid: int
+    """Its process, and its session."""
+    _answers: IO[bytes]
+    answer: Answer | None = None
+
+    def wait(self, timeout_s: float | None = None) -> Answer | None:
+        """How it ended; None when it has not within `timeout_s`."""
+        if self.answer is None and select.select([self._answers], [], [], timeout_s)[0]:
+            self.answer = Answer(*json.loads(self._answers.readline()))
+        return self.answer
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        answer = self.wait(0.0)
+        return None if answer is None else answer.code
 
 
 @dataclass
@@ -98,16 +117,13 @@ class Bench:
     server: ForkServer
     changes: list[Change] = field(init=False)
     _inputs: dict[Path, str] = field(init=False)
+    _flags: list[str] = field(init=False)
     _ending: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         self.work = self.work.resolve() / self.scenario.name
         self.work.mkdir(parents=True)
-        (self.work / "games.json").write_text(json.dumps(list(range(20))))
-        f = len(GAME.feature_names)
-        knots, coef = np.tile(np.linspace(-1.0, 40.0, 6), (f, 1)), np.zeros((2, f, 6))
-        meta = {"game": "toy", "gamma": 0.97}
-        save_weights(self.work / "bootstrap.npz", SplineValue(knots, coef, GAME.feature_names, meta))
+        self._flags = [*toy_flags(self.work), *FLAGS]
         self._inputs = {p: digest(p) for p in (self.work / "games.json", self.work / "bootstrap.npz")}
         self._make_base()
         self.changes = self.count()
@@ -142,6 +158,14 @@ class Bench:
             wrong.append(f"I11: promoted before the resume, and gone after it: {sorted(lost)}")
         return wrong
 
+    def soak(self, rng: random.Random, mean_s: float) -> Tally:
+        """Kill parts of the run every `mean_s` seconds or so until it is done; what was done, and wrong then."""
+        self._restore()
+        tally = soak(lambda: self._start(None), self._invariants, rng=rng, mean_s=mean_s, max_starts=200)
+        if not tally.problems:
+            tally.problems += differences(self.run_dir, self._ending) + temporary_files(self.run_dir)
+        return tally
+
     def _after_fault(self, kind: Kind, point: int, answer: Answer) -> list[str]:
         change = self.changes[point - 1]
         wrong = self._no_processes(answer)
@@ -166,6 +190,7 @@ class Bench:
         if answer.code != 0:
             return [*wrong, f"exit code {answer.code}: {self.output.read_text().strip().splitlines()[-1:]}"]
         wrong += self._invariants() + temporary_files(self.run_dir)
+        wrong += [f"td-loop verify: {fault}" for fault in faults(self.run_dir)]
         return wrong + differences(self.run_dir, self._ending, pruned=pruned)
 
     def _no_processes(self, answer: Answer) -> list[str]:
@@ -187,14 +212,17 @@ class Bench:
     # --- running -----------------------------------------------------------------------------------------------
 
     def _command(self, plan: Plan | None) -> Answer:
+        (self.work / "changes").unlink(missing_ok=True)
+        answer = self._start(plan).wait()
+        assert answer is not None
+        return answer
+
+    def _start(self, plan: Plan | None) -> Forked:
         door = shlex.join([sys.executable, DOOR])
         stages = [word for stage in STAGES for word in (f"--{stage}-cmd", f"{door} {stage}")]
-        where = ["--tag", "toy", "--runs-dir", str(self.work / "runs"), "--iters", str(self.scenario.iters)]
-        game = ["--game", "tests.toy_game:GAME", "--replays", str(self.work / "games.json")]
-        start = ["--bootstrap", str(self.work / "bootstrap.npz"), "--cache-dir", str(self.work)]
-        argv = ["run", *where, *game, *start, *FLAGS, *stages]
-        (self.work / "changes").unlink(missing_ok=True)
-        return self.server.run(argv, {} if plan is None else plan.as_env(), self.output)
+        where = ["--runs-dir", str(self.work / "runs"), "--iters", str(self.scenario.iters)]
+        argv = ["run", *self._flags, *where, "--cache-dir", str(self.work), *stages]
+        return self.server.start(argv, {} if plan is None else plan.as_env(), self.output)
 
     def _make_base(self) -> None:
         """The state that the scenario starts from."""
