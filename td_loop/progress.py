@@ -17,8 +17,11 @@ The loop sets it for its stages, whose standard error it reads itself.
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show `what` advancing towards `total`; the block receives a function that adds steps done."""
+def progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show `what` advancing from `done` towards `total`; the block receives a function that adds steps done.
+
+    What was done before says nothing about the speed, so it is no step.
+    """
     with _terminal() as stream:
         if total <= 0 or stream is None:
             yield lambda _: None
@@ -44,7 +47,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         console = Console(file=stream, width=os.get_terminal_size(stream.fileno()).columns or None)
         own = stream is sys.stderr  # otherwise our errors go to the loop, which writes them to its log
         with Progress(*columns, console=console, transient=True, redirect_stderr=own, redirect_stdout=own) as bar:
-            task = bar.add_task(what, total=total)
+            task = bar.add_task(what, total=total, completed=done)
             yield lambda n: bar.advance(task, n)
 
 

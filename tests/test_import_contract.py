@@ -10,7 +10,7 @@ import pytest
 import td_loop
 
 PACKAGE = Path(td_loop.__file__).parent
-GROUND = {"errors", "files", "rng", "kernels", "machine", "progress", "signals", "fence", "text"}
+GROUND = {"errors", "files", "fence", "journal", "rng", "kernels", "machine", "progress", "signals", "text"}
 
 # room -> rooms that it may import, besides itself and the ground floor
 ALLOWED: dict[str, set[str]] = {
@@ -21,8 +21,11 @@ ALLOWED: dict[str, set[str]] = {
     "prepare": {"games", "value"},
     "fit": {"value"},
     "loop": {"checks"},
-    "cli": {"games", "value", "prepare", "fit", "checks", "loop"},
+    "report": {"checks", "loop"},
+    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report"},
 }
+# What report may know of loop: it reads files, and never runs or changes anything.
+READ_ONLY_LOOP = {"console", "fault", "holder", "layout", "manifest", "verify"}
 # The built-in game's own commands.
 GAME_COMMANDS = {"cli/replays.py", "cli/selfplay.py"}
 # Only these may import torch: workers, the arena and serving do without.
@@ -58,6 +61,14 @@ def test_imports_point_downwards(path: Path) -> None:
         is_room = (PACKAGE / other).is_dir() or (PACKAGE / f"{other}.py").exists()
         if package == "td_loop" and rest and is_room:
             assert other in allowed, f"{here} must not import {name}"
+
+
+def test_reports_never_run_anything() -> None:
+    paths = [p for p in FILES if room(p) == "report"]
+    assert paths
+    for path in paths:
+        of_loop = {name.split(".")[2] for name in imported(path) if name.startswith("td_loop.loop.")}
+        assert of_loop <= READ_ONLY_LOOP, path
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -20,8 +20,6 @@ Cache = Mapping[str, Array]
 BRANCHES = ("r", "a")
 SUM_ATOL = 1e-5
 """How far the targets of a row may sum from 1 (S3.3)."""
-FALLBACK_LIMIT = 0.10
-"""Fallback rate above which S3.5 warns. A healthy run has a few percent at most."""
 PRIOR_FLOOR = 1e-6
 """Floor on the prior of the KL divergence (S3.7): a target that was exactly 0 must not make it infinite."""
 PLATEAU_KL = 1e-4
@@ -38,6 +36,7 @@ def stage3(
     n: int,
     k: float,
     seg_uniform_tau: float,
+    max_fallback_rate: float,
     previous: Cache | None = None,
     lacking: str = NO_PREVIOUS,
     previous_kls: Sequence[float | None] = (),
@@ -49,6 +48,7 @@ def stage3(
         n: rows asked for.
         k: probability that a row is an agent row.
         seg_uniform_tau: allowed deviation of a segment's seat means from uniform.
+        max_fallback_rate: share of agent rows without a decision that is still allowed.
         previous: `branch_r_frame_id`, `branch_r_focal_seat`, `branch_r_target` of the iteration before, if any.
         lacking: why there is no `previous`.
         previous_kls: S3.7's mean KL of the iterations before, oldest first; None where it had no data.
@@ -59,7 +59,7 @@ def stage3(
         row_count(n_r, n_a, n),
         targets_are_distributions(cache),
         branch_a_fraction(n_r, n_a, k),
-        engine_fallback(cache["branch_a_engine_fallback"]),
+        engine_fallback(cache["branch_a_engine_fallback"], max_fallback_rate),
         segment_means(cache, seg_uniform_tau),
         kl_drift(cache, previous, previous_kls, lacking),
     )
@@ -121,13 +121,13 @@ def branch_a_fraction(n_r: int, n_a: int, k: float) -> Verdict:
     return Verdict("S3.4", Severity.SOFT, passed, message, {"fraction": n_a / n, "k": k, "sigma": sigma / n})
 
 
-def engine_fallback(fallback: Array) -> Verdict:
-    """S3.5, soft: the share of agent rows in which the search gave no decision."""
+def engine_fallback(fallback: Array, limit: float) -> Verdict:
+    """S3.5, soft: the share of agent rows in which the search gave no decision is at most `limit`."""
     if not len(fallback):
         return Verdict("S3.5", Severity.SOFT, None, "no Branch A rows", {"rate": None})
     rate = float(fallback.mean())
-    message = f"the search gave no decision in {rate:.2%} of the A rows (warns above {FALLBACK_LIMIT:.0%})"
-    return Verdict("S3.5", Severity.SOFT, rate <= FALLBACK_LIMIT, message, {"rate": rate, "limit": FALLBACK_LIMIT})
+    message = f"the search gave no decision in {rate:.2%} of the A rows (--max-fallback-rate {limit:g})"
+    return Verdict("S3.5", Severity.SOFT, rate <= limit, message, {"rate": rate, "limit": limit})
 
 
 def segment_means(cache: Cache, tau: float) -> Verdict:

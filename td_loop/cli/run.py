@@ -91,6 +91,10 @@ def run(
     seg_uniform_tau: Annotated[
         float, typer.Option(help="S3.6 warns when a seat's mean target is further from 1/P than this; 0 or more.")
     ] = CheckConfig.seg_uniform_tau,
+    max_fallback_rate: Annotated[
+        float,
+        typer.Option(help="S3.5 warns when the search gave no decision in a larger share of agent rows, 0..1."),
+    ] = CheckConfig.max_fallback_rate,
     knot_above_top_tau: Annotated[
         float, typer.Option(help="Warn when a larger share of a feature lies above its top knot, 0..1.")
     ] = CheckConfig.knot_above_top_tau,

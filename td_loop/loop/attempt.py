@@ -17,7 +17,7 @@ from td_loop.loop import console as text
 from td_loop.loop import provenance, reuse
 from td_loop.loop.config import RunConfig
 from td_loop.loop.cost import iteration_bytes, work_of
-from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, AttemptPaths
+from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, TRAINING_SHA256, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
 from td_loop.loop.outputs import (
     check_report,
@@ -49,6 +49,7 @@ class Attempt:
         record: so far.
         run_stage: runs a stage program.
         say: receives, in a line, what is reused and why something is not.
+        training_sha256: hash of fit's report as it was judged; None before.
     """
 
     run: Path
@@ -57,6 +58,7 @@ class Attempt:
     record: IterRecord
     run_stage: RunStage
     say: Callable[[str], None]
+    training_sha256: str | None = None
 
     @property
     def paths(self) -> AttemptPaths:
@@ -98,6 +100,7 @@ class Attempt:
             "workers": p.workers,
             "seed": c.seed,
             "seg_uniform_tau": c.checks.seg_uniform_tau,
+            "max_fallback_rate": c.checks.max_fallback_rate,
         }
         if exit_code != 0:
             return self._stage3(done, settings, (), _exit_failure("prepare", exit_code, self.paths))
@@ -107,6 +110,8 @@ class Attempt:
             cache, meta = read_branch_data(self.paths.branch_data, v_snap_sha256=digest, asked=asked)
         except DataError as e:
             return self._stage3(done, settings, (), f"prepare exited with 0 but left no valid output: {e}")
+        # With what an earlier prepare did of it, which was stopped on its way.
+        done["wall_s"] = max(wall_s, reuse.seconds(meta))
         replays = meta.get("replay_set_hash")
         settings |= {"replay_set_hash": replays}
         if failure := _other_replays(earlier, replays):
@@ -117,6 +122,7 @@ class Attempt:
             n=p.n,
             k=p.k,
             seg_uniform_tau=c.checks.seg_uniform_tau,
+            max_fallback_rate=c.checks.max_fallback_rate,
             previous=previous,
             lacking=lacking,
             previous_kls=[r.check_number("S3.7", "kl") for r in earlier],
@@ -187,6 +193,8 @@ class Attempt:
             "lr_peak": c.fit.lr_peak,
             "val_blowup_tau": c.fit.val_blowup_tau,
             "val_regression_tau": c.checks.val_regression_tau,
+            "knot_above_top_tau": c.checks.knot_above_top_tau,
+            "knot_below_first_tau": c.checks.knot_below_first_tau,
         }
         if exit_code not in (0, FIT_BLOWUP):
             return self._stage4(done, settings, (), _exit_failure("fit", exit_code, self.paths))
@@ -199,6 +207,7 @@ class Attempt:
         if exit_code == FIT_BLOWUP and training.get("aborted") is None:
             failure = f"fit exited with 2 without an 'aborted' marker in {self.paths.training}"
             return self._stage4(done, settings, (), failure)
+        self.training_sha256 = sha256(self.paths.training)
         done["final_val_mc_nll"] = final_val_mc_nll(training)
         coverage = knot_coverage(
             training.get("knot_coverage_stats"),
@@ -268,6 +277,7 @@ class Attempt:
                 "stage3": r.stage3_validation,
                 "stage4": r.stage4_validation,
                 "knot_coverage": r.knot_coverage,
+                TRAINING_SHA256: self.training_sha256,
             },
         )
 

@@ -102,6 +102,8 @@ class CheckConfig:
     """S4.3 reverts when the final `val_mc_nll` exceeds its reference times 1 + this."""
     seg_uniform_tau: float = 0.05
     """S3.6 warns when a segment's mean target deviates from uniform by more."""
+    max_fallback_rate: float = 0.2
+    """S3.5 warns when a larger share of the agent rows has no decision of the search."""
     knot_above_top_tau: float = 0.30
     """Warn when a larger fraction of a feature lies above its top knot."""
     knot_below_first_tau: float = 0.70
@@ -109,7 +111,7 @@ class CheckConfig:
 
     def __post_init__(self) -> None:
         _at_least(self, 0.0, "val_regression_tau", "seg_uniform_tau")
-        _between(self, 0.0, 1.0, "knot_above_top_tau", "knot_below_first_tau")
+        _between(self, 0.0, 1.0, "max_fallback_rate", "knot_above_top_tau", "knot_below_first_tau")
 
 
 @dataclass(frozen=True)

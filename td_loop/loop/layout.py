@@ -21,6 +21,9 @@ TRAINING = "weights.training.json"
 VALIDATION = "validation.json"
 PROVENANCE = "provenance.json"
 
+TRAINING_SHA256 = "training_sha256"
+"""Key of validation.json: the hash of the report that the checks judged."""
+
 RUN_FILES = (MANIFEST, LATEST_GOOD, BEST_VAL, MC_ROWS)
 ATTEMPT_FILES = (V_SNAP, BRANCH_DATA, WEIGHTS, TRAINING, VALIDATION, PROVENANCE)
 
@@ -52,6 +55,12 @@ def _matching(folder: Path, pattern: re.Pattern[str]) -> dict[str, int]:
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     found = ((p.name, pattern.fullmatch(p.name)) for p in entries if p.is_dir())
     return {name: int(match[1]) for name, match in found if match}
+
+
+def attempt_of(name: str) -> tuple[int, int] | None:
+    """Iteration and attempt that a folder `iter3_retry1` is named after; None: it is no attempt's name."""
+    match = _ITER_DIR.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2] or 0))
 
 
 @dataclass(frozen=True)

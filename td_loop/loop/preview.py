@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from td_loop.errors import RunInUse
 from td_loop.files import sha256
 from td_loop.loop import console, provenance, reuse, rundir
 from td_loop.loop.attempt import replay_set_hash
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import find_programs
+from td_loop.loop.fault import require_promoted
 from td_loop.loop.forecast import plan
+from td_loop.loop.holder import holder
 from td_loop.loop.layout import MC_ROWS, V_SNAP, iter_dir, iter_dirs, run_dir
 from td_loop.loop.manifest import Manifest, read_manifest
 from td_loop.loop.plan import RunAttempt, attempt_config, next_step
@@ -30,11 +33,13 @@ def preview(config: RunConfig) -> list[str]:
         manifest = Manifest.new(config.tag, digest, config.hyperparams())
     else:
         manifest = resumed
-        rundir.verify(run, manifest)
+        require_promoted(run, manifest)
         name, digest = rundir.v_snap_of(run, manifest)
         weights = run / name
     said, warning = plan(config, run, manifest, weights)
     lines = [said] + ([warning] if warning else [])
+    if (now := holder(run)) is not None:
+        lines.append(f"in use by {now.who}: the run itself would be refused, exit code {RunInUse.exit_code}")
     named = rundir.named_dirs(manifest)
     left = iter_dirs(run).keys() - named if run.is_dir() else set()
     lines += [f"{name}: set aside, in trimmed/" for name in sorted(left) if _has_content(run, name)]

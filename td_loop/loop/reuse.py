@@ -79,7 +79,7 @@ def prepared(left: list[AttemptPaths], wanted: Json, *, replay_set_hash: str | N
             (no_mass_on_dead_seats(cache), rows, targets_are_distributions(cache)), Severity.HARD
         ):
             raise DataError(f"it failed {verdict.id}")
-        return _seconds(meta)
+        return seconds(meta)
 
     return _search([p for p in left if p.branch_data.is_file()], "prepare", wanted, judge)
 
@@ -94,7 +94,7 @@ def fitted(left: list[AttemptPaths], wanted: Json, v_snap: Path) -> Search:
         for verdict in failed(verdicts, Severity.HARD):
             raise DataError(f"it failed {verdict.id}")
         check_weights(paths.weights, v_snap)
-        return _seconds(training)
+        return seconds(training)
 
     return _search([p for p in left if p.weights.is_file() and p.training.is_file()], "fit", wanted, judge)
 
@@ -120,6 +120,7 @@ def _search(left: list[AttemptPaths], stage: str, wanted: Json, judge: Callable[
     return Search(None, why)
 
 
-def _seconds(report: Json) -> float:
+def seconds(report: Json) -> float:
+    """Wall seconds of a stage by its own account; 0 where it gives none."""
     wall_s = report.get("wall_s")
     return round(float(wall_s), 3) if isinstance(wall_s, int | float) else 0.0

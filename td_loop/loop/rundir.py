@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from td_loop.errors import ManifestError, StorageError, WeightsError
+from td_loop.errors import StorageError, WeightsError
 from td_loop.files import make_dir, move, point, remove, sha256, sweep_temporaries, unpoint, write_bytes
 from td_loop.loop.config import DEFAULT_BOOTSTRAP, RunConfig
+from td_loop.loop.fault import require_promoted, require_weights
 from td_loop.loop.layout import (
     ATTEMPT_FILES,
     BEST_VAL,
@@ -29,7 +30,7 @@ from td_loop.loop.layout import (
     iter_dirs,
     trimmed_dirs,
 )
-from td_loop.loop.manifest import Manifest, Status, read_manifest, write_manifest
+from td_loop.loop.manifest import Manifest, read_manifest, write_manifest
 from td_loop.loop.outputs import check_bootstrap
 from td_loop.loop.plan import prunable
 
@@ -74,7 +75,7 @@ def open_run(run: Path, config: RunConfig, say: Callable[[str], None]) -> Manife
     else:
         manifest = before.resumed(config.tag, config.hyperparams())
         if manifest.iters:
-            verify(run, manifest)
+            require_promoted(run, manifest)
             _warn_about_bootstrap(config.bootstrap, manifest, say)
         else:
             manifest = _rebase(run, config, before, manifest, say)
@@ -110,7 +111,7 @@ def _rebase(
     except WeightsError:
         if config.bootstrap != DEFAULT_BOOTSTRAP:
             raise
-        verify(run, manifest)  # an installed package: there is no default, but the run has its copy
+        require_promoted(run, manifest)  # an installed package: there is no default, but the run has its copy
         return manifest
     digest = sha256(given)
     if not copy.is_file() or sha256(copy) != digest:
@@ -130,37 +131,6 @@ def _warn_about_bootstrap(bootstrap: Path, manifest: Manifest, say: Callable[[st
         f"--bootstrap {bootstrap} is not used: the run goes on from {manifest.latest_good}; to start from other "
         "weights take another --tag"
     )
-
-
-def verify(run: Path, manifest: Manifest) -> None:
-    """Check that all that was promoted is there, unchanged.
-
-    Raises:
-        ManifestError: names the first file that is missing or has other bytes.
-    """
-    expected = {BOOTSTRAP_COPY: manifest.bootstrap_sha256}
-    for record in manifest.iters:
-        if record.status is Status.PROMOTED and record.weights and record.weights_sha256:
-            expected[record.weights] = record.weights_sha256
-    for name, digest in expected.items():
-        _verify_file(run / name, digest)
-    named = {manifest.latest_good} | ({manifest.best_val.path} if manifest.best_val else set())
-    for name in sorted(named - expected.keys()):
-        raise ManifestError(
-            f"{run}: the manifest names {name}, which no iteration promoted; restore manifest.json"
-        )
-
-
-def _verify_file(path: Path, digest: str) -> None:
-    if not path.is_file():
-        raise ManifestError(
-            f"{path}: promoted weights are missing; restore the file, or start under another --tag"
-        )
-    if (found := sha256(path)) != digest:
-        raise ManifestError(
-            f"{path}: promoted weights were changed (sha256 {found[:12]}..., the manifest says {digest[:12]}...); "
-            "restore the file, or start under another --tag"
-        )
 
 
 def sweep(run: Path, manifest: Manifest) -> None:
@@ -252,5 +222,5 @@ def v_snap_of(run: Path, manifest: Manifest) -> tuple[str, str]:
         (r.weights_sha256 for r in manifest.iters if r.weights == manifest.latest_good and r.weights_sha256),
         manifest.bootstrap_sha256,
     )
-    _verify_file(run / manifest.latest_good, digest)
+    require_weights(run, manifest.latest_good, digest)
     return manifest.latest_good, digest

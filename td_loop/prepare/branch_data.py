@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,11 @@ class BranchData:
         for name in Computed.ARRAYS:
             getattr(branch, name)[at] = getattr(computed, name)
 
+    def rows_sha256(self, games: Sequence[GameInfo]) -> str:
+        """Which rows these are, in their order, as a hash."""
+        columns = (self._frame_ids(games), self.rows.seat, self.rows.agent)
+        return hashlib.sha256(b"".join(c.tobytes() for c in columns)).hexdigest()
+
     @property
     def fallback_rate(self) -> float:
         """Share of agent rows in which the replay's action stands in; 0 without agent rows."""
@@ -56,7 +62,7 @@ class BranchData:
         Raises:
             StorageError: the disk is full, read-only or failing.
         """
-        ids = frame_ids(games, self.rows.game, self.rows.turn)
+        ids = self._frame_ids(games)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for b, branch in self.branches.items():
             mine = self.rows.agent if b == "a" else ~self.rows.agent
@@ -74,4 +80,8 @@ class BranchData:
         arrays["branch_a_engine_fallback"] = self.branches["a"].fallback
         rate = self.fallback_rate
         counts = {"n_r": self.n_r, "n_a": self.n_a, "engine_fallback_rate": rate}
-        save_npz(path, arrays, {"kind": "branch_data", "format_version": FORMAT_VERSION, **meta, **counts})
+        save_npz(path, arrays, {"kind": "branch_data", **meta, **counts})
+
+    def _frame_ids(self, games: Sequence[GameInfo]) -> npt.NDArray[np.int64]:
+        ids: npt.NDArray[np.int64] = frame_ids(games, self.rows.game, self.rows.turn)
+        return ids

@@ -13,6 +13,7 @@ from td_loop.errors import CacheError, ReplayError
 from td_loop.files import load_npz, save_npz
 from td_loop.games.base import MAX_SEATS, Game, ReplaySet
 from td_loop.prepare.compute import on_alive
+from td_loop.prepare.notices import difference
 from td_loop.prepare.rows import frame_ids
 from td_loop.prepare.split import VAL_FRAC, validation_games
 from td_loop.progress import progress
@@ -58,10 +59,9 @@ def ensure_mc_rows(path: Path, game: Game[Any, Any], replays: ReplaySet[Any, Any
     wanted = provenance(game, replays, gamma)
     kept = _read(path)
     if kept:
-        other = [key for key in wanted if kept[1].get(key) != wanted[key]]
-        if other:
+        if other := difference(kept[1], wanted):
             raise CacheError(
-                f"{path}: made with {_difference(other, kept[1], wanted)}; outcome rows that exist are never "
+                f"{path}: made with {other}; outcome rows that exist are never "
                 "replaced: go back to what they were made with, choose another --mc-rows (in a run: another "
                 "--tag), or remove the file"
             )
@@ -69,12 +69,6 @@ def ensure_mc_rows(path: Path, game: Game[Any, Any], replays: ReplaySet[Any, Any
     arrays, counts = gather(game, replays, gamma)
     save_npz(path, arrays, {**wanted, **counts})
     return McReport(path, len(arrays["turn"]), counts["n_games"], counts["n_val_games"], written=True)
-
-
-def _difference(other: list[str], found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """What is different, in words; long values are not spelled out."""
-    words = {"replay_set_hash": "other replays", "feature_names": "other features"}
-    return ", ".join(words.get(key, f"{key} {found.get(key)!r}, now it is {wanted[key]!r}") for key in other)
 
 
 def _read(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] | None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import TdLoopError
-from td_loop.games.base import Budget
+from td_loop.games.base import BoolArray, Budget
 from td_loop.prepare.compute import Chunk
 from td_loop.prepare.config import WorkerPolicy
 from td_loop.prepare.rows import Rows
@@ -38,6 +38,18 @@ class ChunkQueue:
         self._searched = self._lost = 0
         self.gave_up = False
         """True once so many searches were lost that the rest is not searched."""
+
+    def skip(self, done: BoolArray, searched: BoolArray) -> None:
+        """Leave out what an earlier prepare did, before the first row is taken.
+
+        Args:
+            done: bool[n], rows that are done.
+            searched: bool[n], of the agent rows among them those that were searched, not given up.
+        """
+        self._agent, self._replay = self._agent[~done[self._agent]], self._replay[~done[self._replay]]
+        agent = self._rows.agent & done
+        self._searched, self._lost = int((agent & searched).sum()), int((agent & ~searched).sum())
+        self._judge()
 
     def take(self) -> Chunk | None:
         """The next chunk, if there is one now."""
@@ -89,9 +101,12 @@ class ChunkQueue:
         search = chunk.search and attempt < self._policy.search_attempts
         if chunk.search and not search and chunk.rows.agent[0]:
             self._lost += len(chunk.row)
-            self.gave_up = self._lost >= self._policy.give_up_after and self._lost > self._searched
+            self._judge()
         self._again.extend(self._chunk(row[None], search=search, attempt=attempt) for row in chunk.row)
         return len(chunk.row)
+
+    def _judge(self) -> None:
+        self.gave_up = self._lost >= self._policy.give_up_after and self._lost > self._searched
 
     def _chunk(self, part: npt.NDArray[np.int64], *, search: bool, attempt: int) -> Chunk:
         return Chunk(part, self._rows.part(part), search, attempt)

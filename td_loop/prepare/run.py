@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from td_loop.errors import UsageError, WeightsError
+import numpy as np
+
+from td_loop.errors import TdLoopError, UsageError, WeightsError
 from td_loop.files import sha256
 from td_loop.games import get_game
-from td_loop.games.base import Game, ReplaySet
+from td_loop.games.base import BoolArray, Game, ReplaySet
+from td_loop.kernels import sources_hash
 from td_loop.machine import available_memory
-from td_loop.prepare.branch_data import BranchData
+from td_loop.prepare.branch_data import FORMAT_VERSION, BranchData
+from td_loop.prepare.chunks import ChunkKeeper, Finished
 from td_loop.prepare.compute import Chunk, Computed, Recipe, compile_kernels
 from td_loop.prepare.config import PrepareConfig
 from td_loop.prepare.gather import McReport, ensure_mc_rows
-from td_loop.prepare.notices import FaultLog, warn_about
+from td_loop.prepare.notices import FaultLog, say, warn_about
 from td_loop.prepare.pool import Pool
 from td_loop.prepare.queue import ChunkQueue
 from td_loop.prepare.rows import sample_rows, training_spans
@@ -24,6 +28,12 @@ from td_loop.prepare.split import validation_games
 from td_loop.progress import progress
 from td_loop.value.io import load_weights
 from td_loop.value.model import SplineValue
+
+WORKERS_SHARE = 0.8
+"""Of the free memory, what all workers together may use. The rest is for everybody else."""
+
+WORKER_BYTES = 1 << 30
+"""What a worker may use on the smallest machine: several times what it needs, if it only loads its kernels."""
 
 
 @dataclass
@@ -56,7 +66,7 @@ def prepare(config: PrepareConfig) -> PrepareReport:
     Raises:
         WeightsError: V_snap cannot be used, or is of another game.
         ReplayError: the replay set cannot be used.
-        TdLoopError: a row failed time and again, or workers cannot be started.
+        TdLoopError: a row failed time and again, no agent row was decided, or workers cannot be started.
         StorageError: the disk is full, read-only or failing.
     """
     began = time.monotonic()
@@ -74,9 +84,8 @@ def prepare(config: PrepareConfig) -> PrepareReport:
     check_memory(config.n, len(game.feature_names))
     data = BranchData(sample_rows(spans, config.n, config.k, config.stage_seed), len(game.feature_names))
     compile_kernels(game, value)  # here, so that no worker does: they would all compile the same at once
-    counts = compute(config, game, value, replays, data)
-    wall_s = time.monotonic() - began
-    meta = {
+    provenance = {
+        "format_version": FORMAT_VERSION,
         "n": config.n,
         "k": config.k,
         "seed": config.seed,
@@ -87,12 +96,16 @@ def prepare(config: PrepareConfig) -> PrepareReport:
         "feature_names": list(game.feature_names),
         "replay_set_hash": replays.content_hash,
         "budget": asdict(config.budget),
-        "wall_s": wall_s,
         "partial_input_p": config.partial_input_p,
         "mc_target_p": config.mc_target_p,
-        "workers": [asdict(c) for c in counts],
     }
-    data.save(config.out, replays.games, meta)
+    # Half of a file by one code and half by another would be of neither.
+    code = {"kernels": sources_hash(), "rows_sha256": data.rows_sha256(replays.games)}
+    with ChunkKeeper(config.out, provenance | code, len(game.feature_names)) as keeper:
+        counts, wall_s = compute(config, game, value, replays, data, keeper, began)
+        meta = {**provenance, "wall_s": wall_s, "workers": [asdict(c) for c in counts]}
+        data.save(config.out, replays.games, meta)
+        keeper.remove()
     fallbacks, retries = sum(c.fallbacks for c in counts), sum(c.retries for c in counts)
     return PrepareReport(data.n_r, data.n_a, fallbacks, retries, wall_s, mc)
 
@@ -119,15 +132,33 @@ def check_memory(n: int, n_features: int) -> None:
         )
 
 
+def worker_memory(n: int, n_features: int, workers: int) -> int | None:
+    """Bytes that each worker may use: its share of what is free once all `n` rows are here; None: unknown."""
+    free = available_memory()
+    if free is None or not workers:
+        return None
+    share = WORKERS_SHARE * (free - BranchData.bytes_needed(n, n_features)) / workers
+    return max(WORKER_BYTES, int(share))
+
+
 def compute(
     config: PrepareConfig,
     game: Game[Any, Any],
     value: SplineValue,
     replays: ReplaySet[Any, Any],
     data: BranchData,
-) -> list[WorkerCount]:
-    """Fill `data` in worker processes."""
-    workers = min(config.workers, config.n)
+    keeper: ChunkKeeper,
+    began: float,
+) -> tuple[list[WorkerCount], float]:
+    """Fill `data`: with what `keeper` has from an earlier prepare, the rest in worker processes.
+
+    Returns:
+        What each worker did, and the seconds since `began` (monotonic), those of the earlier prepare included.
+    """
+    earlier = restore(keeper, data)
+    counts, left = earlier.counts, config.n - int(earlier.done.sum())
+    workers = min(config.workers, left)
+    counts += [WorkerCount() for _ in range(workers - len(counts))]
     recipe = Recipe(
         game=config.game,
         replays=replays.path,
@@ -139,11 +170,13 @@ def compute(
         partial_input_p=config.partial_input_p,
         mc_target_p=config.mc_target_p,
     )
-    queue = ChunkQueue(data.rows, config.budget, workers, config.policy)
-    counts = [WorkerCount() for _ in range(workers)]
+    queue = ChunkQueue(data.rows, config.budget, max(1, workers), config.policy)
+    queue.skip(earlier.done, earlier.searched)
+    began -= earlier.wall_s
     faults = FaultLog()
     pool: Pool[Chunk, Computed]
-    with Pool(recipe, workers) as pool, progress("prepare", config.n) as advance:
+    memory = config.policy.memory or worker_memory(config.n, len(game.feature_names), workers)
+    with Pool(recipe, workers, memory) as pool, progress("prepare", config.n, config.n - left) as advance:
         for outcome in pool.run(queue.take, queue.limit_s):
             chunk, count = outcome.task, counts[outcome.worker]
             if outcome.result is None:
@@ -155,8 +188,45 @@ def compute(
             data.fill(chunk.row, outcome.result)
             count.rows += len(chunk.row)
             count.fallbacks += int(outcome.result.fallback.sum())
+            wall_s = time.monotonic() - began
+            keeper.keep(Finished(outcome.worker, chunk.row, outcome.result, chunk.search, astuple(count), wall_s))
             faults.search(outcome.result.faults)
             faults.compiled(outcome.result.compiled)
             advance(len(chunk.row))
-    faults.summary(data.n_a, sum(c.fallbacks for c in counts))
-    return counts
+    faults.summary(data.n_a)
+    if data.n_a and data.fallback_rate == 1.0:
+        keeper.remove()  # or the next run would find these rows done, though the cause be gone
+        raise TdLoopError(
+            f"none of the {data.n_a} agent rows was decided: Branch A would be Branch R under another name. "
+            f"Most frequent cause: {faults.most_frequent or 'see the log of the run that was killed'}. Remove the "
+            "cause and run again (--workers 1 shows it best), or do without agent rows: --k 0"
+        )
+    return counts, time.monotonic() - began
+
+
+@dataclass
+class Earlier:
+    """What an earlier prepare, killed on its way, had done of `n` rows."""
+
+    done: BoolArray
+    """bool[n]."""
+    searched: BoolArray
+    """bool[n]: False for agent rows whose search was given up."""
+    counts: list[WorkerCount]
+    wall_s: float = 0.0
+
+
+def restore(keeper: ChunkKeeper, data: BranchData) -> Earlier:
+    """Fill `data` with the chunks that `keeper` has."""
+    n = len(data.rows.agent)
+    earlier = Earlier(np.zeros(n, bool), np.zeros(n, bool), [])
+    for chunk in keeper.finished():
+        data.fill(chunk.row, chunk.computed)
+        earlier.done[chunk.row] = True
+        earlier.searched[chunk.row] = chunk.searched
+        earlier.counts += [WorkerCount() for _ in range(chunk.worker + 1 - len(earlier.counts))]
+        earlier.counts[chunk.worker] = WorkerCount(*chunk.counts)
+        earlier.wall_s = chunk.wall_s
+    if earlier.done.any():
+        say(f"going on from {earlier.done.sum()} of {n} rows in {keeper.path}")
+    return earlier

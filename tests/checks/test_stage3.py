@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from td_loop.checks import Severity, failed, stage3
 from td_loop.checks.stage3 import (
-    FALLBACK_LIMIT,
     PLATEAU_KL,
     branch_a_fraction,
     engine_fallback,
@@ -135,12 +134,12 @@ def test_one_row_of_the_wrong_branch_fails_at_k_zero_and_one(k: float, n_a: int)
 # S3.5
 
 
-@given(st.lists(st.booleans(), min_size=1))
-def test_fallback_rate_is_the_mean_and_warns_above_its_limit(flags: list[bool]) -> None:
-    verdict = engine_fallback(np.array(flags))
+@given(st.lists(st.booleans(), min_size=1), st.floats(0.0, 1.0))
+def test_fallback_rate_is_the_mean_and_warns_above_its_limit(flags: list[bool], limit: float) -> None:
+    verdict = engine_fallback(np.array(flags), limit)
     rate = sum(flags) / len(flags)
     assert verdict.numbers["rate"] == pytest.approx(rate)
-    assert verdict.passed is (rate <= FALLBACK_LIMIT)
+    assert verdict.passed is (rate <= limit)
     assert verdict.severity is Severity.SOFT
 
 
@@ -265,7 +264,9 @@ def test_targets_that_are_not_finite_do_not_pass_as_drift() -> None:
 
 
 def test_no_data_is_neither_passed_nor_failed() -> None:
-    verdicts = {v.id: v for v in stage3(make_cache(0, 0, 0), n=5, k=0.3, seg_uniform_tau=0.05)}
+    verdicts = {
+        v.id: v for v in stage3(make_cache(0, 0, 0), n=5, k=0.3, seg_uniform_tau=0.05, max_fallback_rate=0.2)
+    }
     assert {i for i, v in verdicts.items() if v.passed is None} == {"S3.1", "S3.3", "S3.4", "S3.5", "S3.6", "S3.7"}
     assert verdicts["S3.2"].passed is False  # the missing rows themselves are a failure
 
@@ -274,7 +275,7 @@ def test_no_data_is_neither_passed_nor_failed() -> None:
 def test_a_missing_branch_fails_no_hard_check(shape: tuple[int, int, float], seed: int) -> None:
     n_r, n_a, k = shape
     cache = make_cache(seed, n_r, n_a)
-    verdicts = stage3(cache, n=30, k=k, seg_uniform_tau=0.05, previous=cache)
+    verdicts = stage3(cache, n=30, k=k, seg_uniform_tau=0.05, max_fallback_rate=0.2, previous=cache)
     assert failed(verdicts, Severity.HARD) == ()
     assert [v.id for v in verdicts] == [f"S3.{i}" for i in range(1, 8)]
     assert next(v for v in verdicts if v.id == "S3.4").passed is True

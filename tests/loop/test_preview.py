@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from td_loop.errors import HardAbort, Interrupted, ManifestError, Reverted, UsageError, WeightsError
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
+from td_loop.loop.lock import run_lock
 from td_loop.loop.preview import preview
 from tests.loop.fakes import Stages, prepare, reverts
 from tests.loop.test_reuse import stopped_after
@@ -81,6 +83,14 @@ def test_what_is_told_is_what_is_run(config: Config) -> None:
     stages = Stages()
     drive(config(), runner=stages)
     assert [stage for stage, _ in stages.calls] == ["fit"]
+
+
+def test_a_run_that_is_in_use_is_told(config: Config, run: Path) -> None:
+    drive(config(), runner=Stages())
+    with run_lock(run / ".lock"):
+        assert re.match(
+            r"in use by process \d+ on .*: the run itself would be refused, exit code 5", told(config())[0]
+        )
 
 
 def test_what_would_stop_the_run_stops_the_preview(config: Config, run: Path, tmp_path: Path) -> None:

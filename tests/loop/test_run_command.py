@@ -149,7 +149,11 @@ def test_defaults_of_the_command_are_those_of_the_config(configs: list[RunConfig
 
 
 def test_every_hyperparameter_has_a_flag() -> None:
-    assert set(RunConfig().hyperparams()) == set(inspect.signature(command).parameters) - {"ctx", "preset"}
+    assert set(RunConfig().hyperparams()) == set(inspect.signature(command).parameters) - {
+        "ctx",
+        "preset",
+        "dry_run",
+    }
 
 
 def test_a_preset_sets_defaults_and_flags_that_are_given_win(configs: list[RunConfig]) -> None:

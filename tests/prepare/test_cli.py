@@ -162,7 +162,8 @@ def test_a_signal_ends_it_at_once_without_leftovers(
     assert searching.returncode == code
     assert err.decode() == f"error: interrupted by {signum.name}\n"
     assert gone(workers)
-    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    left = [p.name for p in (tmp_path / "out").iterdir()] if (tmp_path / "out").exists() else []
+    assert left in ([], ["branch_data.chunks"])  # finished chunks are for the next one
 
 
 def test_workers_end_when_prepare_is_killed(searching: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,58 @@
+"""Plain text of at most 80 columns: aligned tables, wrapped sentences, numbers."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from td_loop.errors import DataError
+from td_loop.files import as_float
+from td_loop.loop.holder import Holder
+
+WIDTH = 80
+
+
+def count(n: int, thing: str) -> str:
+    """`1 fault`, `2 faults`."""
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+
+
+def indented(label: str, text: str) -> list[str]:
+    """`text` after `label`, wrapped so that it stays beside it. A path or hash is never broken."""
+    lines = textwrap.wrap(
+        text,
+        WIDTH - len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [f"{label if k == 0 else ' ' * len(label)}{line}".rstrip() for k, line in enumerate(lines or [""])]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    """Columns as wide as they need to be, one space between them; `align` has a `<` or `>` for each."""
+    widths = [max(len(row[c]) for row in [head, *rows]) for c in range(len(head))]
+    return [
+        " ".join(f"{cell:{a}{w}}" for cell, a, w in zip(row, align, widths, strict=True)).rstrip()
+        for row in [head, *rows]
+    ]
+
+
+def number(value: Any, style: str = ".4f") -> str:
+    """A JSON number for people; "-" where there is none."""
+    if value is None:
+        return "-"
+    try:
+        x = as_float(value)
+    except DataError:
+        return "?"
+    if not math.isfinite(x):
+        return "NaN" if math.isnan(x) else ("inf" if x > 0 else "-inf")
+    return f"{x:{style}}" if abs(x) < 1e6 or style != ".4f" else f"{x:.3g}"
+
+
+def driver_line(driver: Holder) -> str:
+    """Who works on a run."""
+    since = "" if driver.since is None else f" since {driver.since}"
+    return f"a driver is at work: {driver.who}{since}"
