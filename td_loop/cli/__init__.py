@@ -44,10 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.remove("--debug")
     try:
         with interruptible(), _output():
-            app(args=args, prog_name="td-loop")
-    except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else (0 if e.code is None else 1)
-        return UsageError.exit_code if code == _CLICK_USAGE else code
+            return _command(args)
     except (TdLoopError, Interrupted) as e:
         if debug:
             traceback.print_exc()
@@ -55,6 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             typer.echo(f"error: {e}", err=True)
         _let_go()
         return e.exit_code
+
+
+def _command(args: list[str]) -> int:
+    """Run it, and turn the exit that click makes of every end into its code."""
+    try:
+        app(args=args, prog_name="td-loop")
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else (0 if e.code is None else 1)
+        return UsageError.exit_code if code == _CLICK_USAGE else code
     return 0
 
 

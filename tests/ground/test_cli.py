@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +27,11 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     def read(path: str, n: int = 1) -> None:
         raise ReplayError(f"{path}: empty")
 
+    @app.command()
+    def stop(swallowed: bool = False) -> None:
+        with contextlib.suppress(BaseException if swallowed else ()):
+            signal.raise_signal(signal.SIGTERM)
+
     monkeypatch.setattr(cli, "app", app)
     return app
 
@@ -39,6 +46,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         (["read", "x", "--n", "two"], 64),
         (["read", "x", "--unknown"], 64),
         (["nothing"], 64),
+        (["stop"], 143),
+        (["stop", "--swallowed"], 143),
         (["--help"], 0),
     ],
 )

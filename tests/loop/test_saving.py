@@ -62,13 +62,16 @@ def test_no_signal_leaves_half_a_file(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SAVE, str(ROOT), str(tmp_path)], text=True, stderr=subprocess.PIPE
     ) as process:
-        wait_until(lambda: len(list(tmp_path.glob("[012l]*.npz"))) == 4, process)
-        for _ in range(150):
-            for _ in range(dice.randint(1, 3)):  # whoever presses Ctrl-C again
-                process.send_signal(dice.choice((signal.SIGINT, signal.SIGTERM)))
-            time.sleep(dice.random() * 0.01)
-            load_all(tmp_path)
-        (tmp_path / "stop").touch()
-        assert process.wait(timeout=60) == 0
+        try:
+            wait_until(lambda: len(list(tmp_path.glob("[012l]*.npz"))) == 4, process)
+            for _ in range(150):
+                for _ in range(dice.randint(1, 3)):  # whoever presses Ctrl-C again
+                    process.send_signal(dice.choice((signal.SIGINT, signal.SIGTERM)))
+                time.sleep(dice.random() * 0.01)
+                load_all(tmp_path)
+            (tmp_path / "stop").touch()
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
     load_all(tmp_path)
     assert read_json(tmp_path / "cut.json") > 20
