@@ -310,12 +310,14 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        DataError: the file is missing or does not parse; the message names it.
+        DataError: the file is missing, cannot be read or does not parse; the message names it.
     """
     try:
         return orjson.loads(path.read_bytes())
     except FileNotFoundError as e:
         raise DataError(f"{path}: no such file") from e
+    except OSError as e:
+        raise DataError(f"{path}: cannot be read: {e.strerror}; see to the disk and the permissions") from e
     except orjson.JSONDecodeError as e:
         raise DataError(f"{path}: not valid JSON ({e})") from e
 

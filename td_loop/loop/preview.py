@@ -16,6 +16,7 @@ from td_loop.loop.holder import holder
 from td_loop.loop.layout import MC_ROWS, V_SNAP, iter_dir, iter_dirs, run_dir
 from td_loop.loop.manifest import Manifest, read_manifest
 from td_loop.loop.plan import RunAttempt, attempt_config, next_step
+from td_loop.loop.verify_manifest import require_none_lost, require_sound
 
 
 def preview(config: RunConfig) -> list[str]:
@@ -27,6 +28,10 @@ def preview(config: RunConfig) -> list[str]:
     find_programs(config)
     run = run_dir(config.runs_dir, config.tag)
     before = read_manifest(run)
+    if before is None:
+        require_none_lost(run)
+    else:
+        require_sound(run, before)
     if before is None or not (resumed := before.resumed(config.tag, config.hyperparams())).iters:
         weights = rundir.find_bootstrap(config.bootstrap)
         digest = sha256(weights)

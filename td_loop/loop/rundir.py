@@ -33,6 +33,7 @@ from td_loop.loop.layout import (
 from td_loop.loop.manifest import Manifest, read_manifest, write_manifest
 from td_loop.loop.outputs import check_bootstrap
 from td_loop.loop.plan import prunable
+from td_loop.loop.verify_manifest import require_none_lost, require_sound
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -71,13 +72,16 @@ def open_run(run: Path, config: RunConfig, say: Callable[[str], None]) -> Manife
     """
     before = read_manifest(run)
     if before is None:
+        require_none_lost(run)
         manifest = _start(run, config, find_bootstrap(config.bootstrap))
     else:
         manifest = before.resumed(config.tag, config.hyperparams())
         if manifest.iters:
             require_promoted(run, manifest)
+            require_sound(run, before)
             _warn_about_bootstrap(config.bootstrap, manifest, say)
         else:
+            require_sound(run, before)
             manifest = _rebase(run, config, before, manifest, say)
         write_manifest(run, manifest)
     sweep(run, manifest)

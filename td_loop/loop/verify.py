@@ -14,12 +14,13 @@ from td_loop.errors import DataError
 from td_loop.files import pointed, read_json
 from td_loop.loop.fault import RESTORE_MANIFEST, Fault, weights_fault
 from td_loop.loop.holder import Holder, holder
-from td_loop.loop.layout import BEST_VAL, BOOTSTRAP_COPY, LATEST_GOOD, MANIFEST, iter_dirs
+from td_loop.loop.layout import BEST_VAL, BOOTSTRAP_COPY, LATEST_GOOD, MANIFEST
 from td_loop.loop.manifest import Json, Manifest, Status, read_manifest
 from td_loop.loop.verify_attempt import AttemptFiles
 from td_loop.loop.verify_manifest import (
     MALFORMED,
     hyperparameter_faults,
+    lost_manifest,
     missing_keys,
     pointer_faults,
     previous_attempt,
@@ -133,13 +134,9 @@ def _unreadable(why: str) -> Fault:
 
 def _without_manifest(run: Path, driver: Holder | None) -> Examination:
     """Normal for a moment at the start of a run; later the manifest was lost."""
-    done = [name for name in iter_dirs(run) if (run / name / "weights.npz").exists()]
-    if not done:
+    if (lost := lost_manifest(run)) is None:
         return Examination((), ("no iteration was begun here yet",), driver=driver)
-    found = f"no such file, but there are weights in {', '.join(done)}"
-    return Examination(
-        (Fault(MANIFEST, "I9", "is missing", found, "a manifest", RESTORE_MANIFEST),), driver=driver
-    )
+    return Examination((lost,), driver=driver)
 
 
 def _link_faults(run: Path, manifest: Manifest) -> list[Fault]:

@@ -1,18 +1,18 @@
-"""Does a manifest agree with itself? Pure: no file but the manifest is looked at."""
+"""Does a manifest agree with itself? No other file of the run is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from td_loop.checks import Severity
-from td_loop.errors import DataError
-from td_loop.files import as_float
+from td_loop.errors import DataError, ManifestError
+from td_loop.files import as_float, read_json
 from td_loop.loop.fault import RESTORE_MANIFEST, Fault
-from td_loop.loop.layout import BOOTSTRAP_COPY, MANIFEST, iter_dir
+from td_loop.loop.layout import BOOTSTRAP_COPY, MANIFEST, WEIGHTS, iter_dir, iter_dirs
 from td_loop.loop.manifest import RECORD_KEYS, BestVal, IterRecord, Json, Manifest, Status
 from td_loop.loop.plan import MAX_RETRIES
 
@@ -26,6 +26,47 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, DataError)
 def fault(key: str, what: str, found: Any, expected: Any, rule: str = "I9") -> Fault:
     """A fault of the manifest's entry `key`."""
     return Fault(MANIFEST, rule, f"{key}: {what}", str(found), str(expected), RESTORE_MANIFEST)
+
+
+def require_sound(run: Path, manifest: Manifest) -> None:
+    """Check that a manifest agrees with itself, before a run goes on from it and writes it anew.
+
+    A `best_val` that is no number is no reason to refuse: the next promoted iteration takes its place.
+
+    Raises:
+        ManifestError: the first thing that is wrong.
+    """
+    content = read_json(run / MANIFEST)
+    found = missing_keys(content, manifest)
+    for i, record in enumerate(manifest.iters):
+        found += record_faults(content["iters"][i], record, i, len(manifest.iters))
+    try:
+        found = found or hyperparameter_faults(content) + pointer_faults(content, manifest)
+    except MALFORMED as e:
+        found = [fault("", "cannot be understood", f"{type(e).__name__} {e}", "a manifest")]
+    lost_best = manifest.best_val is None and content["best_val"] is not None
+    for bad in found:
+        if not (lost_best and bad.what.startswith("best_val:")):
+            raise ManifestError(bad.sentence(run))
+
+
+def require_none_lost(run: Path) -> None:
+    """Check that a run directory without a manifest is a new one.
+
+    Raises:
+        ManifestError: there are weights of iterations in it, so its manifest was lost.
+    """
+    if (lost := lost_manifest(run)) is not None:
+        raise ManifestError(lost.sentence(run))
+
+
+def lost_manifest(run: Path) -> Fault | None:
+    """The fault of a manifest that is not there, though iterations were done; None where none was."""
+    done = [name for name in iter_dirs(run) if (run / name / WEIGHTS).exists()] if run.is_dir() else []
+    if not done:
+        return None
+    found = f"no such file, but there are weights in {', '.join(done)}"
+    return Fault(MANIFEST, "I9", "is missing", found, "a manifest", RESTORE_MANIFEST)
 
 
 def missing_keys(content: Json, manifest: Manifest) -> list[Fault]:

@@ -301,6 +301,49 @@ def test_a_damaged_manifest_is_refused_and_left_as_it_is(config: Config, run: Pa
     assert (run / "iter1" / "weights.npz").exists()
 
 
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (lambda m: m.update(iters=[]), "latest_good"),
+        (lambda m: m["iters"][1].update(i=5), "records must count"),
+        (lambda m: m["iters"][1].update(iter_dir="iter0"), "is not the attempt's folder"),
+        (lambda m: m["iters"][1].update(prepare={}), "is missing"),
+        (lambda m: m["iters"][1]["fit"].update(wall_s="x"), "cannot be understood"),
+        (lambda m: m.update(hyperparams_history=[]), "is empty"),
+        (lambda m: m.update(latest_good="iter0/weights.npz"), "is not the last promoted weights"),
+        (lambda m: m["best_val"].update(val_mc_nll=0.01), "is not the lowest finite val_mc_nll"),
+    ],
+)
+def test_a_manifest_that_does_not_agree_with_itself_is_refused_and_nothing_moved(
+    config: Config, run: Path, spoil: Callable[[Any], None], match: str
+) -> None:
+    drive(config(), runner=Stages())
+    manifest = content(run)
+    spoil(manifest)
+    (run / "manifest.json").write_bytes(orjson.dumps(manifest))
+    before = {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.name != ".lock"}
+    with pytest.raises(ManifestError, match=match):
+        drive(config(iters=3), runner=Stages())
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.name != ".lock"} == before
+
+
+def test_a_run_whose_manifest_was_lost_is_not_begun_anew(config: Config, run: Path) -> None:
+    drive(config(), runner=Stages())
+    (run / "manifest.json").unlink()
+    with pytest.raises(ManifestError, match=r"manifest\.json: is missing .*weights in iter0, iter1.*restore"):
+        drive(config(), runner=Stages())
+    assert (run / "iter1" / "weights.npz").exists()
+    assert not (run / "trimmed").exists()
+
+
+def test_a_manifest_that_cannot_be_read_is_named(config: Config, run: Path) -> None:
+    drive(config(), runner=Stages())
+    (run / "manifest.json").unlink()
+    (run / "manifest.json").mkdir()
+    with pytest.raises(ManifestError, match=r"manifest\.json: cannot be read: Is a directory"):
+        drive(config(), runner=Stages())
+
+
 def test_a_run_directory_can_be_moved(config: Config, run: Path, tmp_path: Path) -> None:
     drive(config(), runner=Stages())
     moved = tmp_path / "elsewhere" / "td_loop_other"
