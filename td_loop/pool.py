@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from td_loop.errors import TdLoopError
-from td_loop.prepare.worker import READY, Raised
+from td_loop.worker import READY, Raised
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,9 +36,7 @@ MAX_FAILED_STARTS = 5
 SUSPENDED_S = 5.0
 """A wait that overruns by this much means that we were stopped ourselves, and so were the workers."""
 
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from td_loop.prepare import worker; worker.main()"
-)
+_PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from td_loop import worker; worker.main()"
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
