@@ -162,12 +162,12 @@ class Pool(Generic[T, R]):
             if self._failed_starts >= MAX_FAILED_STARTS:
                 raise TdLoopError(
                     f"{self._failed_starts} workers in a row ended while they started (the last {what}, "
-                    f"{_ending(code)}); is there memory for {len(self._slots)}? try fewer --workers"
+                    f"{ending(code)}); is there memory for {len(self._slots)}? try fewer --workers"
                 )
         index = self._slots.index(slot)
         self._slots[index] = self._start()
         for task in slot.task:
-            yield Outcome(index, task, None, f"its worker {what} ({_ending(code)})")
+            yield Outcome(index, task, None, f"its worker {what} ({ending(code)})")
 
     def _start(self) -> _Slot[T]:
         """Start a worker in a fresh interpreter: a fork would copy locks that other threads may hold."""
@@ -176,7 +176,14 @@ class Pool(Generic[T, R]):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, json.dumps(_paths()), str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-c",
+                    _PROGRAM,
+                    json.dumps(module_paths()),
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_ONE_THREAD},
@@ -189,12 +196,12 @@ class Pool(Generic[T, R]):
         return _Slot(process, ours, time.monotonic() + START_LIMIT_S)
 
 
-def _paths() -> list[str]:
+def module_paths() -> list[str]:
     """Our module search path; an empty entry means the current folder to us, and another to `python -c`."""
     return [path or str(Path.cwd()) for path in sys.path]
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
     """An exit status in words."""
     if code >= 0:
         return f"exit code {code}"
