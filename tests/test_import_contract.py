@@ -11,6 +11,7 @@ import td_loop
 
 PACKAGE = Path(td_loop.__file__).parent
 GROUND = {
+    "kaggle",
     "errors",
     "files",
     "fence",
@@ -33,9 +34,10 @@ ALLOWED: dict[str, set[str]] = {
     "games": {"value"},
     "prepare": {"games", "value"},
     "fit": {"value"},
+    "arena": {"games", "value"},
     "loop": {"checks"},
     "report": {"checks", "loop"},
-    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report"},
+    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report", "arena"},
 }
 # What report may know of loop: it reads files, and never runs or changes anything.
 READ_ONLY_LOOP = {"console", "fault", "holder", "layout", "manifest", "verify"}

@@ -20,7 +20,7 @@ from td_loop.files import follow, sha256
 from td_loop.games.base import Budget, Playable
 from td_loop.value.io import load_weights
 
-LABEL_LENGTH = 24
+LABEL_LENGTH = 16
 _AT_BUDGET = re.compile(r"(?P<source>.+)@(?P<amount>\d+(?:\.\d+)?)(?P<unit>[se])")
 
 
@@ -139,5 +139,6 @@ def line_up(found: Sequence[Contestant]) -> tuple[list[Contestant], list[str]]:
     out = []
     for c in first.values():
         seen[c.label] += 1
-        out.append(c if counts[c.label] == 1 else replace(c, label=f"{c.label}#{seen[c.label]}"))
+        tail = "" if counts[c.label] == 1 else f"#{seen[c.label]}"
+        out.append(replace(c, label=c.label[: LABEL_LENGTH - len(tail)] + tail))
     return out, notes

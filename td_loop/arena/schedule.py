@@ -68,11 +68,6 @@ def schedule(plan: Plan) -> Iterator[list[Fixture]]:
             met[key] += 1
 
 
-def n_rounds(plan: Plan) -> int:
-    """How many rounds `schedule` has."""
-    return plan.rounds * len(_tables(plan, 0))
-
-
 def _tables(plan: Plan, r: int) -> list[tuple[str, ...]]:
     """The contestants of each round of the `r`-th cycle: 2, or 4 in the order that they sit down in."""
     if plan.focus is not None:

@@ -22,6 +22,9 @@ from td_loop.journal import Journal, read_records
 
 FORMAT_VERSION = 1
 
+IN_RUN = {2: "arena/2p.games", 4: "arena/4p.games"}
+"""Where the tournament of a run is kept in its folder, by seats."""
+
 
 def read_store(path: Path) -> tuple[dict[str, Any], list[PlayedGame]]:
     """What all games have in common, and the games, each once.
