@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from td_loop.arena.sprt import Sprt, SprtState, Verdict
@@ -98,12 +99,13 @@ def sprt_text(test: Sprt, state: SprtState, a: str, b: str) -> str:
     low, high = test.bounds
     seen = ", ".join(f"{x:g}: {n}" for x, n in zip(state.scores, state.counts, strict=True) if n)
     ended = {
-        Verdict.ACCEPTED: f"H1 accepted: {a} is nearer to {test.elo1:+g} than to {test.elo0:+g} Elo above {b}",
-        Verdict.REJECTED: f"H0 accepted: {a} is nearer to {test.elo0:+g} than to {test.elo1:+g} Elo above {b}",
-        Verdict.UNDECIDED: f"undecided between {test.elo0:+g} and {test.elo1:+g} Elo of {a} above {b}",
+        Verdict.ACCEPTED: f"H1 accepted: {a} is {test.elo1:+g} Elo above {b}, not {test.elo0:+g}",
+        Verdict.REJECTED: f"H0 accepted: {a} is {test.elo0:+g} Elo above {b}, not {test.elo1:+g}",
+        Verdict.UNDECIDED: f"undecided: {a} is {test.elo0:+g} or {test.elo1:+g} Elo above {b}",
     }[state.verdict]
-    return (
-        f"{ended}\n"
-        f"log likelihood ratio {state.llr:.2f} in ({low:.2f}, {high:.2f}) after {state.rounds} maps\n"
-        f"maps by {a}'s score: {seen or 'none'}"
-    )
+    lines = [
+        ended,
+        f"log likelihood ratio {state.llr:.2f} in ({low:.2f}, {high:.2f}) after {state.rounds} maps",
+        *textwrap.wrap(f"maps by {a}'s score: {seen or 'none'}", WIDTH),
+    ]
+    return "\n".join(lines)

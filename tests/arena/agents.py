@@ -23,7 +23,7 @@ AGENTS = {
     "odd": "def agent(obs):\n    return [[0, object()]]\n",
     "malformed": "def agent(obs):\n    return [[1, 2, 3]]\n",
     "array": "import numpy as np\n\ndef agent(obs):\n    return [np.array([obs.player, 1])]\n",
-    "beside": "import neighbour\n\ndef agent(obs):\n    open('data.txt').close()\n    return neighbour.answer(obs)\n",
+    "beside": "import neighbour\n\ndef agent(obs):\n    open('data.txt').close()\n    return neighbour.say(obs)\n",
 }
 
 

@@ -72,7 +72,7 @@ def test_the_ratio_is_that_of_the_two_nearest_multinomials(counts: tuple[int, ..
             start,
             jac=lambda x: -padded / padded.sum(),
             constraints=[
-                {"type": "eq", "fun": lambda x: np.exp(x).sum() - 1, "jac": lambda x: np.exp(x)},
+                {"type": "eq", "fun": lambda x: np.exp(x).sum() - 1, "jac": np.exp},
                 {
                     "type": "eq",
                     "fun": lambda x: (np.exp(x) * SCORES).sum() - mean,
