@@ -8,54 +8,25 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from td_loop.arena.sprt import LEAST_COUNT, PENTANOMIAL, Sprt, Verdict, expected_score, run
+from benchmarks.bench_arena import SCORES, SHAPES, simulate, tilted
+from td_loop.arena.sprt import LEAST_COUNT, Sprt, Verdict, expected_score, run
 from td_loop.errors import UsageError
 
-SCORES = np.array(PENTANOMIAL)
-# Distributions of a round's score between equals: nearly all maps decide for one contestant, as in Orbit Wars;
-# independent games without draws; many draws, as in chess.
-MAPS_DECIDE, INDEPENDENT, DRAWISH = (45, 1, 8, 1, 45), (1, 0, 2, 0, 1), (1, 10, 40, 10, 1)
 
-
-def tilted(shape: tuple[float, ...], mean: float) -> np.ndarray:
-    """`shape` with that mean, by exponential tilting."""
-    low, high = -20.0, 20.0
-    for _ in range(80):
-        t = (low + high) / 2
-        p = np.array(shape, float) * np.exp(t * SCORES)
-        p /= p.sum()
-        low, high = (t, high) if p @ SCORES < mean else (low, t)
-    return p
-
-
-def simulate(test: Sprt, p: np.ndarray, n: int, seed: int = 0) -> tuple[float, float, float]:
-    """How often n tests accept H1 and H0, and the mean number of rounds that they take."""
-    rng, counts = np.random.default_rng(seed), np.zeros((n, 5))
-    going, verdict, rounds = np.arange(n), np.zeros(n), 0
-    low, high = test.bounds
-    while len(going):
-        counts[going, rng.choice(5, size=len(going), p=p)] += 1
-        rounds += len(going)
-        llr = test.llr(SCORES, counts[going])
-        verdict[going] = (llr >= high).astype(int) - (llr <= low).astype(int)
-        going = going[verdict[going] == 0]
-    return float((verdict > 0).mean()), float((verdict < 0).mean()), rounds / n
-
-
-@pytest.mark.parametrize("shape", [MAPS_DECIDE, INDEPENDENT, DRAWISH], ids=["maps", "independent", "drawish"])
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("alpha", "beta"), [(0.05, 0.05), (0.01, 0.1)])
-def test_wrong_answers_are_as_rare_as_was_asked_for(shape: tuple[float, ...], alpha: float, beta: float) -> None:
+def test_wrong_answers_are_as_rare_as_was_asked_for(shape: str, alpha: float, beta: float) -> None:
     n, test = 1000, Sprt(0, 80, alpha, beta)
-    accepted, _, _ = simulate(test, tilted(shape, expected_score(0)), n)
-    _, rejected, _ = simulate(test, tilted(shape, expected_score(80)), n, seed=1)
+    accepted, _, _ = simulate(test, tilted(SHAPES[shape], expected_score(0)), n)
+    _, rejected, _ = simulate(test, tilted(SHAPES[shape], expected_score(80)), n, seed=1)
     assert accepted <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / n)
     assert rejected <= beta + 3 * math.sqrt(beta * (1 - beta) / n)
 
 
 def test_it_stops_sooner_where_the_difference_is_larger() -> None:
     test = Sprt(0, 80)
-    _, _, between = simulate(test, tilted(INDEPENDENT, expected_score(40)), 300)
-    _, _, beyond = simulate(test, tilted(INDEPENDENT, expected_score(250)), 300)
+    _, _, between = simulate(test, tilted(SHAPES["independent games"], expected_score(40)), 300)
+    _, _, beyond = simulate(test, tilted(SHAPES["independent games"], expected_score(250)), 300)
     assert beyond < between / 4
 
 
