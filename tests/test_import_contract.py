@@ -24,6 +24,7 @@ GROUND = {
     "text",
     "pool",
     "worker",
+    "channel",
 }
 
 # room -> rooms that it may import, besides itself and the ground floor

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from td_loop.channel import framed, read_framed
 from td_loop.kaggle import Agent, call_agent, load_agent
 from td_loop.signals import die_with
 
@@ -29,10 +30,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     os.chdir(path.parent)
     agent: Agent | None = None
-    with Connection(fd) as pipe:
+    with socket.socket(fileno=fd) as pipe, pipe.makefile("rb") as incoming:
         while True:
             try:
-                obs, config = pipe.recv()
+                obs, config = read_framed(incoming)
             except EOFError:
                 return
             start = perf_counter()
@@ -41,14 +42,14 @@ def main() -> None:
                 agent = agent or load_agent(path)
                 action = call_agent(agent, obs, config)
             except BaseException as e:  # sys.exit() too: it ends the agent's game, not more
-                pipe.send((CRASHED, f"{type(e).__name__}: {e}"[:500], perf_counter() - start))
+                pipe.sendall(framed((CRASHED, f"{type(e).__name__}: {e}"[:500], perf_counter() - start)))
                 return
             seconds = perf_counter() - start
             try:
                 answer = (ANSWERED, plain(action) if isinstance(action, list) else None, seconds)
             except (TypeError, ValueError, RecursionError) as e:
                 answer = (INVALID, f"{type(e).__name__}: {e}"[:500], seconds)
-            pipe.send(answer)
+            pipe.sendall(framed(answer))
 
 
 def plain(x: Any) -> Any:

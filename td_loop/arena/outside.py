@@ -10,17 +10,19 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from multiprocessing import Pipe
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from td_loop.arena.agent_process import CRASHED, INVALID
+from td_loop.channel import Channel, wait_for
 from td_loop.errors import UsageError
 from td_loop.pool import ending, module_paths
 
@@ -82,7 +84,7 @@ class OutsideAgent:
     def __init__(self, path: Path, limits: Limits) -> None:
         self._limits = limits
         self.overage_s = limits.overage_s
-        ours, theirs = Pipe()
+        ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
                 [
@@ -97,7 +99,7 @@ class OutsideAgent:
             )
         finally:
             theirs.close()
-        self._pipe = ours
+        self._channel = Channel(ours)
 
     def __enter__(self) -> OutsideAgent:
         return self
@@ -115,12 +117,14 @@ class OutsideAgent:
         """
         patience = self._limits.act_timeout_s + self.overage_s
         try:
-            self._pipe.send((dict(obs), dict(config)))
-            if not self._pipe.poll(patience + LATE_S):
-                raise SeatLost(Fault.TIMEOUT, f"no answer within {patience:.1f} s")
-            kind, answer, seconds = self._pipe.recv()
+            self._channel.send((dict(obs), dict(config)))
+            kind, answer, seconds = self._receive(patience)
         except (EOFError, OSError):
             raise SeatLost(Fault.CRASH, f"its process ended ({self._ending()})") from None
+        except (SeatLost, MemoryError):
+            raise
+        except Exception as e:  # it wrote something of its own into the socket
+            raise SeatLost(Fault.INVALID, f"its answer cannot be read ({type(e).__name__}: {e})"[:500]) from None
         if kind == CRASHED:
             raise SeatLost(Fault.CRASH, answer)
         if seconds > patience:
@@ -129,6 +133,17 @@ class OutsideAgent:
         if kind == INVALID:
             raise SeatLost(Fault.INVALID, answer)
         return answer, seconds
+
+    def _receive(self, patience: float) -> tuple[str, Any, float]:
+        """Its next message; nothing that its process does, or leaves half done, can make this wait for longer."""
+        until = time.monotonic() + patience + LATE_S
+        while (left := until - time.monotonic()) > 0:
+            wait_for([self._channel], left)
+            self._channel.flush()
+            for message in self._channel.receive():
+                kind, answer, seconds = message
+                return kind, answer, seconds
+        raise SeatLost(Fault.TIMEOUT, f"no answer within {patience:.1f} s")
 
     def _ending(self) -> str:
         try:
@@ -141,4 +156,4 @@ class OutsideAgent:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session, and a group, of its own
         self._process.wait()
-        self._pipe.close()
+        self._channel.close()

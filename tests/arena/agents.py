@@ -17,6 +17,9 @@ AGENTS = {
     "deaf": "import os, time\n\ndef agent(obs):\n    os.closerange(3, 100)\n    time.sleep(100)\n",
     "syntax": "def agent(obs)\n",
     "empty": "x = 1\n",
+    "scribbles": "import os\n\ndef agent(obs):\n    for fd in range(3, 20):\n        try:\n"
+    "            os.write(fd, (8).to_bytes(8, 'little') + b'rubbish!')\n"
+    "        except OSError:\n            pass\n",
     "slow": "import time\n\ndef agent(obs):\n    time.sleep(0.2)\n    return []\n",
     "hangs": "import time\n\ndef agent(obs):\n    time.sleep(1000)\n",
     "hungry": "def agent(obs):\n    return [[0, len(bytearray(400_000_000))]]\n",

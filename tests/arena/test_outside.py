@@ -51,6 +51,7 @@ def test_it_finds_what_lies_beside_it(tmp_path: Path) -> None:
         ("exits", Fault.CRASH, "SystemExit: 3"),
         ("dies", Fault.CRASH, "signal SIGKILL"),
         ("deaf", Fault.CRASH, "its process ended"),
+        ("scribbles", Fault.INVALID, "its answer cannot be read"),
         ("syntax", Fault.CRASH, "SyntaxError"),
         ("empty", Fault.CRASH, "has no function agent"),
         ("odd", Fault.INVALID, "cannot hold a object"),
