@@ -21,6 +21,11 @@ from __future__ import annotations
 
 import signal
 
+SPRT_REJECTED = 6
+"""Exit code of `td-loop tournament --sprt` when H0 is accepted: an answer, no error, so it has no exception."""
+SPRT_UNDECIDED = 7
+"""The same when the rounds ran out before the test had an answer."""
+
 
 class TdLoopError(Exception):
     """Base of all errors that the command line reports without a traceback."""

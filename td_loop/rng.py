@@ -18,6 +18,7 @@ class Stream(IntEnum):
     FIT = 2  # batch order
     SPLIT = 3  # train / validation games
     SELF_PLAY = 4  # games that we play ourselves
+    ARENA = 5  # line-ups, and the luck of each seat of a tournament's games
 
 
 def stream(seed: int, kind: Stream, *index: int) -> np.random.Generator:

@@ -1,6 +1,11 @@
-"""Durations and sizes in words that people read."""
+"""Durations, sizes and tables that people read."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+WIDTH = 80
+"""Columns that a table may have."""
 
 
 def duration(seconds: float) -> str:
@@ -22,3 +27,12 @@ def size(n: float) -> str:
             return f"{n:.0f} {unit}"
         n /= 1000
     return f"{n:.1f} TB"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    """Columns as wide as they need to be, one space between them; `align` has a `<` or `>` for each."""
+    widths = [max(len(row[c]) for row in [head, *rows]) for c in range(len(head))]
+    return [
+        " ".join(f"{cell:{a}{w}}" for cell, a, w in zip(row, align, widths, strict=True)).rstrip()
+        for row in [head, *rows]
+    ]

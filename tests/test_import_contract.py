@@ -10,7 +10,22 @@ import pytest
 import td_loop
 
 PACKAGE = Path(td_loop.__file__).parent
-GROUND = {"errors", "files", "fence", "journal", "rng", "kernels", "machine", "progress", "signals", "text"}
+GROUND = {
+    "kaggle",
+    "errors",
+    "files",
+    "fence",
+    "journal",
+    "rng",
+    "kernels",
+    "machine",
+    "progress",
+    "signals",
+    "text",
+    "pool",
+    "worker",
+    "channel",
+}
 
 # room -> rooms that it may import, besides itself and the ground floor
 ALLOWED: dict[str, set[str]] = {
@@ -20,9 +35,10 @@ ALLOWED: dict[str, set[str]] = {
     "games": {"value"},
     "prepare": {"games", "value"},
     "fit": {"value"},
+    "arena": {"games", "value"},
     "loop": {"checks"},
     "report": {"checks", "loop"},
-    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report"},
+    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report", "arena"},
 }
 # What report may know of loop: it reads files, and never runs or changes anything.
 READ_ONLY_LOOP = {"console", "fault", "holder", "layout", "manifest", "verify"}

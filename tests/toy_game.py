@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,38 @@ def random_action(state: State, seat: int, rng: np.random.Generator) -> Action:
         launches.append((on, int(rng.integers(1, left + 1)) // 2 + 1))
         left -= launches[-1][1]
     return np.array(launches, np.int64).reshape(-1, 2)
+
+
+def idle(state: State, seat: int, rng: np.random.Generator) -> Action:
+    return np.zeros((0, 2), np.int64)
+
+
+def rusher(state: State, seat: int, rng: np.random.Generator) -> Action:
+    """Half its troops settle, the other half march on the weakest of the others."""
+    others = [i for i in range(state.n) if i != seat and state.land[i] > 0]
+    on = min(others, key=lambda i: (int(state.troops[i]), i))
+    half = int(state.troops[seat]) // 2
+    return np.array([(seat, half), (on, half)], np.int64)
+
+
+class ToySession:
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def observation(self, seat: int, overage_s: float) -> dict[str, Any]:
+        s = self.state
+        return {
+            "player": seat,
+            "land": s.land.tolist(),
+            "troops": s.troops.tolist(),
+            "remainingOverageTime": overage_s,
+        }
+
+    def read(self, seat: int, raw: Any) -> Action:
+        return np.array([(int(on), int(sent)) for on, sent in raw or []], np.int64).reshape(-1, 2)
+
+    def step(self, actions: Sequence[Action | None]) -> None:
+        self.state = Toy().step(self.state, actions)
 
 
 class Toy:
@@ -95,6 +127,12 @@ class Toy:
 
     def n_launches(self, action: Action) -> int:
         return len(action)
+
+    players: ClassVar = {"random": random_action, "idle": idle, "rusher": rusher}
+    configuration: ClassVar = {"turns": LAST}
+
+    def open_session(self, seed: int, n_players: int) -> ToySession:
+        return ToySession(self.initial(seed, n_players))
 
     def make_search(self, value: SplineValue) -> Any:
         # Random actions, the best under V; "no launch" is the first candidate.

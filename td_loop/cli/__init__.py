@@ -14,7 +14,19 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
-from td_loop.cli import explain, fit, knots, prepare, replays, run, selfplay, status, verify
+from td_loop.cli import (
+    explain,
+    fit,
+    knots,
+    picks,
+    prepare,
+    replays,
+    run,
+    selfplay,
+    status,
+    tournament,
+    verify,
+)
 from td_loop.errors import Interrupted, StorageError, TdLoopError, UsageError
 from td_loop.signals import interruptible
 
@@ -29,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for command in (explain, fit, knots, prepare, replays, run, selfplay, status, verify):
+for command in (explain, fit, knots, picks, prepare, replays, run, selfplay, status, tournament, verify):
     command.register(app)
 
 _CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -178,6 +178,53 @@ class Game(Protocol[S, A]):
 
     def make_search(self, value: SplineValue) -> Search[S, A]:
         """A search under `value`."""
+        ...
+
+
+Player = Callable[[S, int, np.random.Generator], A]
+"""Chooses a seat's action from the state and a random stream of its own."""
+
+
+class Session(Protocol[S_co, A]):
+    """One game being played, with what agents of other programs are shown of it and answer."""
+
+    @property
+    def state(self) -> S_co:
+        """Where the game stands."""
+        ...
+
+    def observation(self, seat: int, overage_s: float) -> dict[str, Any]:
+        """What the official environment shows to the agent of `seat`, which has `overage_s` extra seconds left."""
+        ...
+
+    def read(self, seat: int, raw: Any) -> A:
+        """The action that an agent's answer stands for; an answer that is no action at all is no launch.
+
+        Raises:
+            Exception: whatever the official environment raises on an answer that it cannot read.
+        """
+        ...
+
+    def step(self, actions: Sequence[A | None]) -> None:
+        """Play one turn; see `Game.step`."""
+        ...
+
+
+class Playable(Game[S, A], Protocol[S, A]):
+    """A game that the arena can play."""
+
+    @property
+    def players(self) -> Mapping[str, Player[S, A]]:
+        """Built-in players by name. They keep nothing between two calls but buffers."""
+        ...
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """What the official environment passes to an agent beside the observation."""
+        ...
+
+    def open_session(self, seed: int, n_players: int) -> Session[S, A]:
+        """A new game; equal seeds give equal first states."""
         ...
 
 

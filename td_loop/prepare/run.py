@@ -15,13 +15,13 @@ from td_loop.games import get_game
 from td_loop.games.base import BoolArray, Game, ReplaySet
 from td_loop.kernels import sources_hash
 from td_loop.machine import available_memory
+from td_loop.pool import Pool
 from td_loop.prepare.branch_data import FORMAT_VERSION, BranchData
 from td_loop.prepare.chunks import ChunkKeeper, Finished
 from td_loop.prepare.compute import Chunk, Computed, Recipe, compile_kernels
 from td_loop.prepare.config import PrepareConfig
 from td_loop.prepare.gather import McReport, ensure_mc_rows
 from td_loop.prepare.notices import FaultLog, say, warn_about
-from td_loop.prepare.pool import Pool
 from td_loop.prepare.queue import ChunkQueue
 from td_loop.prepare.rows import sample_rows, training_spans
 from td_loop.prepare.split import validation_games

@@ -14,8 +14,8 @@ from td_loop.loop.manifest import IterRecord, Manifest, Status
 from td_loop.report.attempts import Attempt, Place, recorded, trimmed, unrecorded
 from td_loop.report.checks import CheckRow, check_rows
 from td_loop.report.find import manifest_of, sound_records
-from td_loop.report.text import indented, number, table
-from td_loop.text import duration
+from td_loop.report.text import indented, number
+from td_loop.text import duration, table
 
 
 def explain(run: Path, which: str) -> str:

@@ -11,8 +11,8 @@ from td_loop.loop.holder import Holder, holder
 from td_loop.loop.manifest import Json, Manifest, Status
 from td_loop.report.attempts import Attempt, Place, recorded, unrecorded
 from td_loop.report.find import manifest_of, sound_records
-from td_loop.report.text import driver_line, indented, number, table
-from td_loop.text import duration, size
+from td_loop.report.text import driver_line, indented, number
+from td_loop.text import duration, size, table
 
 _LEGEND = "iter 3r1: the retry of iteration 3; knots: features that drifted; g latest_good, b best_val"
 

@@ -1,17 +1,15 @@
-"""Plain text of at most 80 columns: aligned tables, wrapped sentences, numbers."""
+"""Plain text of at most 80 columns: wrapped sentences, numbers. Tables are in `td_loop.text`."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 from td_loop.errors import DataError
 from td_loop.files import as_float
 from td_loop.loop.holder import Holder
-
-WIDTH = 80
+from td_loop.text import WIDTH
 
 
 def count(n: int, thing: str) -> str:
@@ -28,15 +26,6 @@ def indented(label: str, text: str) -> list[str]:
         break_on_hyphens=False,
     )
     return [f"{label if k == 0 else ' ' * len(label)}{line}".rstrip() for k, line in enumerate(lines or [""])]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> list[str]:
-    """Columns as wide as they need to be, one space between them; `align` has a `<` or `>` for each."""
-    widths = [max(len(row[c]) for row in [head, *rows]) for c in range(len(head))]
-    return [
-        " ".join(f"{cell:{a}{w}}" for cell, a, w in zip(row, align, widths, strict=True)).rstrip()
-        for row in [head, *rows]
-    ]
 
 
 def number(value: Any, style: str = ".4f") -> str:

@@ -64,7 +64,7 @@ def _preload() -> None:
     import td_loop.fit.run
     import td_loop.loop.driver
     import td_loop.prepare.run
-    import td_loop.prepare.worker  # noqa: F401
+    import td_loop.worker  # noqa: F401
     from td_loop.value.evaluate import evaluate
     from td_loop.value.model import SplineValue
     from tests.toy_game import GAME

@@ -155,7 +155,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 PREPARE = [
     Stop("import td_loop.prepare.run", (INT,), ["interrupted"]),
     Stop("call td_loop.prepare.run:compile_kernels", (TERM,), ["interrupted"]),
-    Stop("call td_loop.prepare.pool:_wait_for", (INT,), ["interrupted"]),
+    Stop("call td_loop.channel:wait_for", (INT,), ["interrupted"]),
     Stop("call td_loop.files:np.savez#2", (TERM, TERM), ["interrupted"]),  # half of branch_data.npz is written
 ]
 FIT = [

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from td_loop.errors import UsageError
-from td_loop.games.orbit_wars.environment import Environment, EnvironmentDone, OutOfTime, call_agent
+from td_loop.games.orbit_wars.environment import Environment, EnvironmentDone, OutOfTime
+from td_loop.kaggle import call_agent
 
 
 def idle(obs: Any) -> Any:

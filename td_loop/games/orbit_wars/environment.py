@@ -24,35 +24,29 @@ from td_loop.errors import TdLoopError, UsageError
 from td_loop.games.orbit_wars import engine, observe
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.launches import accepted, legal_launches, to_action
+from td_loop.games.orbit_wars.session import relabelled
 from td_loop.games.orbit_wars.state import (
     COMET_SPEED,
     DONE,
     EPISODE_STEPS,
-    N_FLEETS,
-    NEXT_FLEET_ID,
     SHIP_SPEED,
     Position,
 )
+from td_loop.kaggle import Agent, Record, call_agent
 
 SPEC_VERSION = "1.0.9"
 MODULE_VERSION = "1.33.2"
+CONFIGURATION: Mapping[str, Any] = {
+    "seed": None,
+    "episodeSteps": EPISODE_STEPS,
+    "actTimeout": 1,
+    "runTimeout": 1200,
+    "agentTimeout": 2,
+    "shipSpeed": SHIP_SPEED,
+    "cometSpeed": COMET_SPEED,
+}
+"""The official defaults."""
 _FAILED = ("ERROR", "INVALID", "TIMEOUT")
-
-Agent = Callable[..., Any]
-"""`agent(obs)` or `agent(obs, config)` -> action."""
-
-
-class Record(dict[str, Any]):
-    """A dict whose entries are attributes too: agents written for the official environment use either."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
 
 
 class OutOfTime(TdLoopError):
@@ -100,15 +94,6 @@ class Frame:
         return out
 
 
-def call_agent(agent: Agent, obs: dict[str, Any], config: dict[str, Any]) -> Any:
-    """Call an agent with as many of (obs, config) as it takes, by the official rule."""
-    args: list[Any] = [Record(obs), Record(config)]
-    code = getattr(agent, "__code__", None)
-    if hasattr(code, "co_argcount"):
-        args = args[: code.co_argcount]  # type: ignore[union-attr]
-    return agent(*args)
-
-
 class Environment:
     """One game at a time: `reset`, then `step` until `done`, or `run` with agents.
 
@@ -127,16 +112,7 @@ class Environment:
         n_players: int = 2,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.configuration: dict[str, Any] = {
-            "seed": None,
-            "episodeSteps": EPISODE_STEPS,
-            "actTimeout": 1,
-            "runTimeout": 1200,
-            "agentTimeout": 2,
-            "shipSpeed": SHIP_SPEED,
-            "cometSpeed": COMET_SPEED,
-            **(configuration or {}),
-        }
+        self.configuration: dict[str, Any] = {**CONFIGURATION, **(configuration or {})}
         _check(self.configuration)
         seed = self.configuration["seed"]
         self.configuration["seed"] = None  # agents must not see it
@@ -196,13 +172,7 @@ class Environment:
         launches = [legal_launches(last.position, i, s.action or []) for i, s in enumerate(seats)]
         pos = engine.step(last.position, [to_action(made) for made in launches])
 
-        labels = dict(last.labels)
-        first = int(last.position.state.head[NEXT_FLEET_ID])
-        labels.update(
-            (first + k, (x.angle, x.from_id)) for k, x in enumerate(x for made in launches for x in made)
-        )
-        flying = set(pos.state.f_id[: pos.state.head[N_FLEETS]].tolist())
-        labels = {k: v for k, v in labels.items() if k in flying}
+        labels = relabelled(last.labels, last.position, launches, pos)
 
         if pos.state.head[DONE]:
             for seat, reward in zip(seats, engine.rewards(pos), strict=True):

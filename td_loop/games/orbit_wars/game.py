@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.base import BoolArray, Budget, FloatArray, ReplaySet
+from td_loop.games.base import BoolArray, Budget, FloatArray, Player, ReplaySet
 from td_loop.games.orbit_wars import engine
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, features, make_lay, survey
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.search import OrbitSearch
+from td_loop.games.orbit_wars.session import OrbitSession
 from td_loop.games.orbit_wars.state import EPISODE, Action, Position, State, copy_state
 from td_loop.games.orbit_wars.turn import launch
 from td_loop.kernels import kernel
@@ -101,6 +103,24 @@ class OrbitWars:
     def make_search(self, value: SplineValue) -> OrbitSearch:
         """A search under `value`."""
         return OrbitSearch(value)
+
+    @property
+    def players(self) -> Mapping[str, Player[Position, Action]]:
+        """See `agents.AGENTS`."""
+        from td_loop.games.orbit_wars.agents import AGENTS
+
+        return AGENTS
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """The official defaults."""
+        from td_loop.games.orbit_wars.environment import CONFIGURATION
+
+        return CONFIGURATION
+
+    def open_session(self, seed: int, n_players: int) -> OrbitSession:
+        """The official game of that seed."""
+        return OrbitSession(self.initial(seed, n_players))
 
 
 GAME = OrbitWars()

@@ -9,21 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from td_loop.channel import Channel, wait_for
 from td_loop.errors import TdLoopError
-from td_loop.prepare.channel import Channel
-from td_loop.prepare.worker import OUT_OF_MEMORY, READY, Raised
+from td_loop.worker import OUT_OF_MEMORY, READY, Raised
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -37,9 +36,7 @@ MAX_FAILED_STARTS = 5
 SUSPENDED_S = 5.0
 """A wait that overruns by this much means that we were stopped ourselves, and so were the workers."""
 
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from td_loop.prepare import worker; worker.main()"
-)
+_PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from td_loop import worker; worker.main()"
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -128,7 +125,7 @@ class Pool(Generic[T, R]):
         """Wait until one of `slots` says something, dies, or is overdue."""
         began = time.monotonic()
         patience = max(0.0, min(s.deadline for s in slots) - began)
-        heard = _wait_for([s.pipe for s in slots], patience)
+        heard = wait_for([s.pipe for s in slots], patience)
         now = time.monotonic()
         overrun = now - began - patience
         if overrun > SUSPENDED_S:
@@ -183,11 +180,7 @@ class Pool(Generic[T, R]):
         """An exit status in words."""
         if code == OUT_OF_MEMORY and self._memory:
             return f"out of memory: {self._memory / 1e9:.2g} GB is the share of a worker"
-        if code >= 0:
-            return f"exit code {code}"
-        with contextlib.suppress(ValueError):
-            return f"signal {signal.Signals(-code).name}"
-        return f"signal {-code}"
+        return ending(code)
 
     def _start(self) -> _Slot[T]:
         """Start a worker in a fresh interpreter: a fork would copy locks that other threads may hold."""
@@ -197,7 +190,7 @@ class Pool(Generic[T, R]):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, json.dumps(_paths()), *map(str, numbers)],
+                [sys.executable, "-c", _PROGRAM, json.dumps(module_paths()), *map(str, numbers)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_ONE_THREAD},
@@ -211,14 +204,15 @@ class Pool(Generic[T, R]):
         return _Slot(process, pipe, time.monotonic() + START_LIMIT_S)
 
 
-def _paths() -> list[str]:
+def module_paths() -> list[str]:
     """Our module search path; an empty entry means the current folder to us, and another to `python -c`."""
     return [path or str(Path.cwd()) for path in sys.path]
 
 
-def _wait_for(pipes: Sequence[Channel], seconds: float) -> list[Channel]:
-    """Those of `pipes` that can be read, or take more of what is unsent, within `seconds`."""
-    with selectors.DefaultSelector() as selector:
-        for pipe in pipes:
-            selector.register(pipe, selectors.EVENT_READ | (selectors.EVENT_WRITE if pipe.has_unsent else 0), pipe)
-        return [key.data for key, _ in selector.select(seconds)]
+def ending(code: int) -> str:
+    """An exit status in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"

@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 
+from td_loop import pool as pool_module
 from td_loop.errors import TdLoopError
-from td_loop.prepare import pool as pool_module
-from td_loop.prepare.compute import compile_kernels
-from td_loop.prepare.pool import Outcome, Pool
-from td_loop.value.model import SplineValue
-from tests.prepare import recipes
-from tests.toy_game import GAME
+from td_loop.pool import Outcome, Pool
+from tests.ground import pool_recipes as recipes
 
 
 def run(
@@ -94,12 +91,6 @@ def test_workers_are_single_threaded_light_and_deaf_to_ctrl_c() -> None:
     (outcome,) = run(recipes.report, 1, ["OMP_NUM_THREADS"])
     assert outcome.result == {"pid": outcome.result["pid"], "threads": "1", "modules": [], "sigint": True}
     assert outcome.result["pid"] != os.getpid()
-
-
-def test_workers_load_what_the_parent_compiled(value: SplineValue) -> None:
-    compile_kernels(GAME, value)
-    (outcome,) = run(recipes.Values(value), 1, [3])
-    assert outcome.result == []
 
 
 def test_workers_are_gone_when_the_pool_is_closed() -> None:

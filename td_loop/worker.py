@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import pickle
 import socket
 import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any
 
-from td_loop.prepare.channel import LENGTH, framed
+from td_loop.channel import framed, read_framed
 from td_loop.signals import die_with
 
 READY = "ready"
@@ -48,7 +46,7 @@ def main() -> None:
 def _serve(pipe: socket.socket) -> None:
     with pipe.makefile("rb") as incoming:
         try:
-            compute = _receive(incoming)()
+            compute = read_framed(incoming)()
         except MemoryError:
             raise
         except Exception:
@@ -57,7 +55,7 @@ def _serve(pipe: socket.socket) -> None:
         pipe.sendall(framed(READY))
         while True:
             try:
-                task = _receive(incoming)
+                task = read_framed(incoming)
             except EOFError:
                 return
             try:
@@ -67,13 +65,6 @@ def _serve(pipe: socket.socket) -> None:
             except Exception:
                 answer = Raised(traceback.format_exc())
             pipe.sendall(framed(answer))
-
-
-def _receive(incoming: Any) -> Any:
-    head = incoming.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        raise EOFError
-    return pickle.loads(incoming.read(LENGTH.unpack(head)[0]))
 
 
 def _limit_memory(most: int) -> None:

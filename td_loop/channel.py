@@ -1,4 +1,4 @@
-"""The parent's end of a worker's socket, on which nothing ever blocks.
+"""Messages between a process and those that it started; at the parent's end nothing ever blocks.
 
 A worker can be stopped in the middle of a message (SIGSTOP, a debugger, a machine that swaps). Whoever then waits
 for the rest of it waits for ever, and no time limit helps. So bytes are taken as they come.
@@ -7,9 +7,11 @@ for the rest of it waits for ever, and no time limit helps. So bytes are taken a
 from __future__ import annotations
 
 import pickle
+import selectors
 import socket
 import struct
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, BinaryIO
 
 LENGTH = struct.Struct("<Q")
 _PIECE = 1 << 20
@@ -83,7 +85,28 @@ class Channel:
         self._socket.close()
 
 
+def wait_for(channels: Sequence[Channel], seconds: float) -> list[Channel]:
+    """Those of `channels` that can be read, or take more of what is unsent, within `seconds`."""
+    with selectors.DefaultSelector() as selector:
+        for channel in channels:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.has_unsent else 0)
+            selector.register(channel, events, channel)
+        return [key.data for key, _ in selector.select(seconds)]
+
+
 def framed(message: Any) -> bytes:
     """`message` as bytes, its length first."""
     data = pickle.dumps(message)
     return LENGTH.pack(len(data)) + data
+
+
+def read_framed(incoming: BinaryIO) -> Any:
+    """The next message of a stream, at its other end; blocks until it is whole.
+
+    Raises:
+        EOFError: there is none.
+    """
+    head = incoming.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        raise EOFError
+    return pickle.loads(incoming.read(LENGTH.unpack(head)[0]))
