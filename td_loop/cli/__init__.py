@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
-from td_loop.cli import explain, fit, knots, prepare, replays, run, selfplay, status, verify
+from td_loop.cli import explain, export, fit, knots, prepare, replays, run, selfplay, status, verify
 from td_loop.errors import Interrupted, TdLoopError, UsageError
 from td_loop.signals import interruptible
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for command in (explain, fit, knots, prepare, replays, run, selfplay, status, verify):
+for command in (explain, export, fit, knots, prepare, replays, run, selfplay, status, verify):
     command.register(app)
 
 _CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up
