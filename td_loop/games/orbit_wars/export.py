@@ -212,9 +212,11 @@ def _check_imports(stage: Path, cache: Path) -> None:
     _run([sys.executable, "-I", "-c", code], stage, cache, "it imports what is not in it", 300.0)
 
 
-def _run(command: list[str], cwd: Path, cache: Path, what: str, seconds: float) -> str:
+def _run(command: list[str], cwd: Path, cache: Path | None, what: str, seconds: float) -> str:
     """Standard output of a command; its errors are the fault of the submission."""
-    env = {**os.environ, "TD_LOOP_CACHE": str(cache), "NUMBA_CPU_NAME": "generic"}
+    env = {**os.environ}
+    if cache is not None:  # as `kaggle_agent` starts its child
+        env |= {"TD_LOOP_CACHE": str(cache), "NUMBA_CPU_NAME": "generic"}
     env["PYTHONPATH"] = os.pathsep.join(p for p in (str(_PACKAGE.parent), os.environ.get("PYTHONPATH")) if p)
     try:
         done = subprocess.run(
@@ -277,8 +279,8 @@ def try_out(main: Path, setting: Setting, cache: Path, *, official: bool | None 
         BrokenSubmission: it failed, or its search never played.
     """
     make_dir(cache)  # run there: beside main.py stands another td_loop
-    asked = {**asdict(setting), "main": str(main), "official": official}
-    out = _run([sys.executable, "-m", _TRIAL, json.dumps(asked)], cache, cache, "a game", _GAME_S)
+    asked = {**asdict(setting), "main": str(main), "official": official, "cache": str(cache)}
+    out = _run([sys.executable, "-m", _TRIAL, json.dumps(asked)], cache, None, "a game", _GAME_S)
     report = Report(**json.loads(out))
     faults = list(report.faults)
     if sum(report.fallbacks.values()) * 4 > report.turns:

@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,7 @@ class Searcher:
         self._number = 0
         self._owed: float | None = None  # when the answer that has not come yet was due
         self._starts = 0
+        self._end: Callable[[], Any] = lambda: None
 
     def start(self) -> None:
         """Start the child if there is none.
@@ -104,6 +107,11 @@ class Searcher:
         )  # fmt: skip
         assert self._child.stdin is not None
         os.set_blocking(self._child.stdin.fileno(), False)
+        # The child ends with its agent. What is called then must not refer to this module, which holds the agent.
+        steps = ExitStack()
+        steps.callback(self._child.__exit__, None, None, None)
+        steps.callback(self._child.kill)
+        self._end = weakref.finalize(self, steps.close)
         self._unread, self._ready, self._owed = b"", False, None
 
     @property
@@ -137,19 +145,8 @@ class Searcher:
 
     def close(self) -> None:
         """End the child."""
-        child, self._child, self._ready = self._child, None, False
-        if child is not None:
-            with suppress(OSError):
-                child.kill()
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
-            child.wait()
-
-    def __del__(self) -> None:
-        with suppress(Exception):
-            self.close()
+        self._child, self._ready = None, False
+        self._end()
 
     def _receive_answer(self, late: float) -> dict[str, Any]:
         while True:

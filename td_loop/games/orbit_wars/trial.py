@@ -42,6 +42,7 @@ class Setting:
         episode_steps: official configuration; 500 is a whole game.
         act_timeout: official configuration, seconds.
         official: through the official environment; None: if it is installed.
+        cache: folder of compiled kernels of its child; None: the usual.
         broken_observations: call the agent with malformed observations too, before the game.
     """
 
@@ -52,6 +53,7 @@ class Setting:
     episode_steps: int = 500
     act_timeout: float = 1.0
     official: bool | None = None
+    cache: str | None = None
     broken_observations: bool = False
 
 
@@ -80,6 +82,8 @@ class Report:
 
 def play(setting: Setting) -> Report:
     """Play one game in this process."""
+    if setting.cache is not None:  # of this process it is too late to move the kernels
+        os.environ["TD_LOOP_CACHE"] = setting.cache
     faults = _abuse(setting.main) if setting.broken_observations else []
     official = find_spec("kaggle_environments") is not None if setting.official is None else setting.official
     config = {
