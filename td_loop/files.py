@@ -188,7 +188,12 @@ def _replace_symlink(link: Path, target: str) -> bool:
         if e.errno in _NO_SYMLINKS:
             return False
         raise
-    temporary.replace(link)
+    try:
+        temporary.replace(link)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     fsync_dir(link.parent)
     return True
 

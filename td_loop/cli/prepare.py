@@ -76,8 +76,9 @@ def prepare_command(
     under V_snap leads to. Time: about n * k * budget-s / workers seconds, plus seconds for the rest. Memory: about
     16 bytes * features * n here, and 0.2 GB a worker.
 
-    A worker that dies or hangs costs its rows a retry, then the replay's action stands in; the closing line
-    counts these fallbacks.
+    A worker that dies, hangs or takes too much memory costs its rows a retry, then the replay's action stands in;
+    the closing line counts these fallbacks. What is finished is kept beside OUT, in a file that ends in .chunks,
+    until OUT is there: after a kill, the same command goes on from it.
     """
     if mc_only:
         if mc_rows is None:

@@ -17,7 +17,7 @@ from td_loop.loop import console as text
 from td_loop.loop import provenance, reuse
 from td_loop.loop.config import RunConfig
 from td_loop.loop.cost import iteration_bytes, work_of
-from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, AttemptPaths
+from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, TRAINING_SHA256, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
 from td_loop.loop.outputs import (
     check_report,
@@ -277,7 +277,7 @@ class Attempt:
                 "stage3": r.stage3_validation,
                 "stage4": r.stage4_validation,
                 "knot_coverage": r.knot_coverage,
-                "training_sha256": self.training_sha256,
+                TRAINING_SHA256: self.training_sha256,
             },
         )
 

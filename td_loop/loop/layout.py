@@ -21,6 +21,9 @@ TRAINING = "weights.training.json"
 VALIDATION = "validation.json"
 PROVENANCE = "provenance.json"
 
+TRAINING_SHA256 = "training_sha256"
+"""Key of validation.json: the hash of the report that the checks judged."""
+
 RUN_FILES = (MANIFEST, LATEST_GOOD, BEST_VAL, MC_ROWS)
 ATTEMPT_FILES = (V_SNAP, BRANCH_DATA, WEIGHTS, TRAINING, VALIDATION, PROVENANCE)
 

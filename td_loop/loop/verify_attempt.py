@@ -14,7 +14,7 @@ from td_loop.errors import DataError, WeightsError
 from td_loop.files import as_float, dumps_json, read_json, sha256
 from td_loop.loop import provenance
 from td_loop.loop.fault import RESTORE, Fault, weights_fault
-from td_loop.loop.layout import AttemptPaths
+from td_loop.loop.layout import TRAINING_SHA256, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Status
 from td_loop.loop.outputs import check_weights, read_branch_data, read_training
 from td_loop.loop.verify_manifest import MALFORMED, first_difference, replay_set
@@ -53,7 +53,7 @@ class AttemptFiles:
         for check in (self._weights, self._validation, self._training, self._branch_data):
             try:
                 found.append(next(check(), None))
-            except MALFORMED as e:
+            except (*MALFORMED, OSError) as e:
                 what = "the record or a file of this attempt cannot be understood"
                 said = f"{type(e).__name__} {e}"
                 found.append(self._fault(self.paths.folder, "I9", what, said, "what this version writes"))
@@ -105,6 +105,16 @@ class AttemptFiles:
         if interrupted:  # the signal may have come before the file was written again
             stages = {key: value for key, value in stages.items() if content.get(key) is not None}
         expected = {"i": r.i, "attempt": r.attempt, "status": None if interrupted else str(r.status), **stages}
+        for key in content.keys() - {
+            "i",
+            "attempt",
+            "status",
+            "stage3",
+            "stage4",
+            "knot_coverage",
+            TRAINING_SHA256,
+        }:
+            yield self._fault(path, "I9", "has a key that nobody writes", key, "the keys of this version")
         difference = first_difference({key: content.get(key, "no such key") for key in expected}, expected)
         if difference is not None:
             where, found, wanted = difference
@@ -145,7 +155,7 @@ class AttemptFiles:
     def _judged_training(self) -> str | None:
         """Hash of the report that the checks looked at; None where validation.json cannot say."""
         try:
-            found = (self._read_validation() or {}).get("training_sha256")
+            found = (self._read_validation() or {}).get(TRAINING_SHA256)
         except DataError:
             return None
         return None if found is None else str(found)

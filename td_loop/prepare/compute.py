@@ -19,6 +19,8 @@ from td_loop.rng import Stream, stream
 from td_loop.value.evaluate import evaluate
 from td_loop.value.model import SplineValue
 
+NO_CANDIDATE = "the search evaluated no candidate within its budget"
+
 
 class Chunk(NamedTuple):
     """Rows of one branch that are computed together."""
@@ -52,7 +54,7 @@ class Computed:
     has_mc: BoolArray  # [B]
     mc_target: npt.NDArray[np.float32]  # [B, 4], 0 where has_mc is False
     fallback: BoolArray  # [B] the search gave no decision; the replay's action stands in
-    faults: dict[str, Fault] = field(default_factory=dict)  # by kind of exception and line that raised it
+    faults: dict[str, Fault] = field(default_factory=dict)  # searches without a decision, by cause
     compiled: list[str] = field(default_factory=list)  # kernels that the cache on disk lacked
 
     @staticmethod
@@ -72,7 +74,7 @@ class Computed:
 
 @dataclass
 class Fault:
-    """An exception of a search: how often, and its first traceback."""
+    """Why searches gave no decision: how many, and what to show of the first."""
 
     count: int
     text: str
@@ -210,9 +212,12 @@ class RowComputer:
         try:
             decision = self.search(state, seat, self.recipe.budget, rng)
             if decision.evals < 1:
+                out.faults.setdefault(NO_CANDIDATE, Fault(0, NO_CANDIDATE)).count += 1
                 return None
             others[seat] = decision.action
             return decision.action, self.game.step(state, others)
+        except MemoryError:  # whatever took it may still hold it: this worker is of no use any more
+            raise
         except Exception as e:
             # Searches of other teams raised on every call and a fallback hid it: so count them, and show one.
             line = traceback.extract_tb(e.__traceback__)[-1]

@@ -26,6 +26,9 @@ class WorkerPolicy:
     attempts: int = 4
     """Attempts of any row before the run fails and names it."""
 
+    memory: int | None = None
+    """Bytes that a worker may use before it is replaced; None: its share of what is free."""
+
     give_up_after: int = 16
     """Agent rows lost for good after which, if they are the majority, the rest is not searched any more: a search
     that kills or blocks every worker would otherwise cost hours, a few seconds a row."""

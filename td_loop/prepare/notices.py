@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,15 +54,16 @@ class FaultLog:
     """Shows each kind of fault once, when it first happens, and counts the rest."""
 
     def __init__(self) -> None:
-        self._searches: dict[str, int] = {}
+        self._searches = Counter[str]()
+        self._lost = Counter[str]()
         self._shown: set[str] = set()
 
     def search(self, faults: dict[str, Fault]) -> None:
-        """Exceptions of searches in a chunk."""
+        """Searches of a chunk that gave no decision."""
         for kind, fault in faults.items():
             if kind not in self._searches:
-                say(f"a search raised; the replay's action stands in (shown once):\n{fault.text}")
-            self._searches[kind] = self._searches.get(kind, 0) + fault.count
+                say(f"a search gave no decision; the replay's action stands in (shown once):\n{fault.text}")
+            self._searches[kind] += fault.count
 
     def compiled(self, names: list[str]) -> None:
         """Kernels that a worker had to compile: every worker does so again, within the time of its rows."""
@@ -76,19 +78,20 @@ class FaultLog:
     def lost(self, chunk: Chunk, why: str, *, gave_up: bool) -> None:
         """A chunk that was lost and is tried again."""
         kind = why.rstrip().rpartition("\n")[2]
-        if kind not in self._shown:
-            self._shown.add(kind)
+        if kind not in self._lost:
             say(f"{len(chunk.row)} rows were lost and are tried again (shown once a kind): {why.rstrip()}")
+        self._lost[kind] += len(chunk.row)
         if gave_up and "gave up" not in self._shown:
             self._shown.add("gave up")
             say("WARNING: most searches kill or block their worker; the other agent rows take the replay's action")
 
-    def summary(self, n_agent: int, fallbacks: int) -> None:
+    def summary(self, n_agent: int) -> None:
         """The last word, once all rows are done."""
         for kind, count in self._searches.items():
-            if count == n_agent:
-                say(f"WARNING: the search never ran: all {count} agent rows fell back on one exception, {kind}")
-            else:
-                say(f"{count} of {n_agent} searches raised {kind}")
-        if n_agent and fallbacks == n_agent:
-            say("WARNING: every agent row carries the replay's action: Branch A is Branch R under another name")
+            say(f"{count} of {n_agent} searches gave no decision: {kind}")
+
+    @property
+    def most_frequent(self) -> str:
+        """The cause of most of the faults, in words; "" when there was none."""
+        causes = (self._searches + self._lost).most_common(1)
+        return causes[0][0] if causes else ""

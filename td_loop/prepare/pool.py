@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
 from td_loop.errors import TdLoopError
-from td_loop.prepare.worker import READY, Raised
+from td_loop.prepare.channel import Channel
+from td_loop.prepare.worker import OUT_OF_MEMORY, READY, Raised
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,17 +63,20 @@ class Outcome(Generic[T, R]):
 @dataclass
 class _Slot(Generic[T]):
     process: subprocess.Popen[bytes]
-    pipe: Connection
+    pipe: Channel
     deadline: float
     ready: bool = False
     task: list[T] = field(default_factory=list)  # the one under way, if any
 
 
 class Pool(Generic[T, R]):
-    """`n` workers, each of which calls `recipe()` once and then the function that this returned on every task."""
+    """`n` workers, each of which calls `recipe()` once and then the function that this returned on every task.
 
-    def __init__(self, recipe: Callable[[], Callable[[T], R]], n: int) -> None:
-        self._recipe, self._failed_starts = recipe, 0
+    A worker that asks for more than `memory` bytes (None: no limit) ends, and is replaced.
+    """
+
+    def __init__(self, recipe: Callable[[], Callable[[T], R]], n: int, memory: int | None = None) -> None:
+        self._recipe, self._memory, self._failed_starts = recipe, memory, 0
         self._slots: list[_Slot[T]] = []
         try:
             for _ in range(n):
@@ -124,35 +128,39 @@ class Pool(Generic[T, R]):
         """Wait until one of `slots` says something, dies, or is overdue."""
         began = time.monotonic()
         patience = max(0.0, min(s.deadline for s in slots) - began)
-        heard = wait([s.pipe for s in slots], patience)
-        overrun = time.monotonic() - began - patience
+        heard = _wait_for([s.pipe for s in slots], patience)
+        now = time.monotonic()
+        overrun = now - began - patience
         if overrun > SUSPENDED_S:
             for slot in slots:
                 slot.deadline += overrun
         for slot in slots:
             if slot.pipe in heard:
                 yield from self._hear(slot)
-            elif time.monotonic() > slot.deadline:
+            waiting = slot in self._slots and (slot.task or not slot.ready)
+            if waiting and now > slot.deadline:
                 yield from self._replace(slot, "gave no sign of life within its time limit")
 
     def _hear(self, slot: _Slot[T]) -> Iterator[Outcome[T, R]]:
         try:
-            message = slot.pipe.recv()
+            slot.pipe.flush()
+            messages = slot.pipe.receive()
         except (EOFError, OSError):
             yield from self._replace(slot, "died")
             return
-        if not slot.ready:
+        for message in messages:
+            if not slot.ready:
+                if isinstance(message, Raised):
+                    raise TdLoopError(f"a worker could not start:\n{message.text}")
+                assert message == READY
+                slot.ready, self._failed_starts = True, 0
+                continue
+            task = slot.task.pop()
+            index = self._slots.index(slot)
             if isinstance(message, Raised):
-                raise TdLoopError(f"a worker could not start:\n{message.text}")
-            assert message == READY
-            slot.ready, self._failed_starts = True, 0
-            return
-        task = slot.task.pop()
-        index = self._slots.index(slot)
-        if isinstance(message, Raised):
-            yield Outcome(index, task, None, message.text)
-        else:
-            yield Outcome(index, task, message)
+                yield Outcome(index, task, None, message.text)
+            else:
+                yield Outcome(index, task, message)
 
     def _replace(self, slot: _Slot[T], what: str) -> Iterator[Outcome[T, R]]:
         """Start a new worker in place of one that is dead or stuck, and report the task that it had."""
@@ -164,21 +172,32 @@ class Pool(Generic[T, R]):
             if self._failed_starts >= MAX_FAILED_STARTS:
                 raise TdLoopError(
                     f"{self._failed_starts} workers in a row ended while they started (the last {what}, "
-                    f"{_ending(code)}); is there memory for {len(self._slots)}? try fewer --workers"
+                    f"{self._ending(code)}); is there memory for {len(self._slots)}? try fewer --workers"
                 )
         index = self._slots.index(slot)
         self._slots[index] = self._start()
         for task in slot.task:
-            yield Outcome(index, task, None, f"its worker {what} ({_ending(code)})")
+            yield Outcome(index, task, None, f"its worker {what} ({self._ending(code)})")
+
+    def _ending(self, code: int) -> str:
+        """An exit status in words."""
+        if code == OUT_OF_MEMORY and self._memory:
+            return f"out of memory: {self._memory / 1e9:.2g} GB is the share of a worker"
+        if code >= 0:
+            return f"exit code {code}"
+        with contextlib.suppress(ValueError):
+            return f"signal {signal.Signals(-code).name}"
+        return f"signal {-code}"
 
     def _start(self) -> _Slot[T]:
         """Start a worker in a fresh interpreter: a fork would copy locks that other threads may hold."""
-        ours, theirs = Pipe()
+        ours, theirs = socket.socketpair()
         # The worker inherits the mask: Ctrl-C goes to the whole process group, but ending workers is our business.
+        numbers = theirs.fileno(), os.getpid(), self._memory or 0
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, json.dumps(_paths()), str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-c", _PROGRAM, json.dumps(_paths()), *map(str, numbers)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_ONE_THREAD},
@@ -186,9 +205,10 @@ class Pool(Generic[T, R]):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
+        pipe = Channel(ours)
         with contextlib.suppress(OSError):  # died at once; the wait finds out
-            ours.send(self._recipe)
-        return _Slot(process, ours, time.monotonic() + START_LIMIT_S)
+            pipe.send(self._recipe)
+        return _Slot(process, pipe, time.monotonic() + START_LIMIT_S)
 
 
 def _paths() -> list[str]:
@@ -196,10 +216,9 @@ def _paths() -> list[str]:
     return [path or str(Path.cwd()) for path in sys.path]
 
 
-def _ending(code: int) -> str:
-    """An exit status in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"signal {signal.Signals(-code).name}"
-    return f"signal {-code}"
+def _wait_for(pipes: Sequence[Channel], seconds: float) -> list[Channel]:
+    """Those of `pipes` that can be read, or take more of what is unsent, within `seconds`."""
+    with selectors.DefaultSelector() as selector:
+        for pipe in pipes:
+            selector.register(pipe, selectors.EVENT_READ | (selectors.EVENT_WRITE if pipe.has_unsent else 0), pipe)
+        return [key.data for key, _ in selector.select(seconds)]

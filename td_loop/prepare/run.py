@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from td_loop.errors import UsageError, WeightsError
+from td_loop.errors import TdLoopError, UsageError, WeightsError
 from td_loop.files import sha256
 from td_loop.games import get_game
 from td_loop.games.base import BoolArray, Game, ReplaySet
@@ -28,6 +28,12 @@ from td_loop.prepare.split import validation_games
 from td_loop.progress import progress
 from td_loop.value.io import load_weights
 from td_loop.value.model import SplineValue
+
+WORKERS_SHARE = 0.8
+"""Of the free memory, what all workers together may use. The rest is for everybody else."""
+
+WORKER_BYTES = 1 << 30
+"""What a worker may use on the smallest machine: several times what it needs, if it only loads its kernels."""
 
 
 @dataclass
@@ -60,7 +66,7 @@ def prepare(config: PrepareConfig) -> PrepareReport:
     Raises:
         WeightsError: V_snap cannot be used, or is of another game.
         ReplayError: the replay set cannot be used.
-        TdLoopError: a row failed time and again, or workers cannot be started.
+        TdLoopError: a row failed time and again, no agent row was decided, or workers cannot be started.
         StorageError: the disk is full, read-only or failing.
     """
     began = time.monotonic()
@@ -126,6 +132,15 @@ def check_memory(n: int, n_features: int) -> None:
         )
 
 
+def worker_memory(n: int, n_features: int, workers: int) -> int | None:
+    """Bytes that each worker may use: its share of what is free once all `n` rows are here; None: unknown."""
+    free = available_memory()
+    if free is None or not workers:
+        return None
+    share = WORKERS_SHARE * (free - BranchData.bytes_needed(n, n_features)) / workers
+    return max(WORKER_BYTES, int(share))
+
+
 def compute(
     config: PrepareConfig,
     game: Game[Any, Any],
@@ -160,7 +175,8 @@ def compute(
     began -= earlier.wall_s
     faults = FaultLog()
     pool: Pool[Chunk, Computed]
-    with Pool(recipe, workers) as pool, progress("prepare", config.n, config.n - left) as advance:
+    memory = config.policy.memory or worker_memory(config.n, len(game.feature_names), workers)
+    with Pool(recipe, workers, memory) as pool, progress("prepare", config.n, config.n - left) as advance:
         for outcome in pool.run(queue.take, queue.limit_s):
             chunk, count = outcome.task, counts[outcome.worker]
             if outcome.result is None:
@@ -177,7 +193,14 @@ def compute(
             faults.search(outcome.result.faults)
             faults.compiled(outcome.result.compiled)
             advance(len(chunk.row))
-    faults.summary(data.n_a, sum(c.fallbacks for c in counts))
+    faults.summary(data.n_a)
+    if data.n_a and data.fallback_rate == 1.0:
+        keeper.remove()  # or the next run would find these rows done, though the cause be gone
+        raise TdLoopError(
+            f"none of the {data.n_a} agent rows was decided: Branch A would be Branch R under another name. "
+            f"Most frequent cause: {faults.most_frequent or 'see the log of the run that was killed'}. Remove the "
+            "cause and run again (--workers 1 shows it best), or do without agent rows: --k 0"
+        )
     return counts, time.monotonic() - began
 
 

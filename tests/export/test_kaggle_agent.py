@@ -144,3 +144,12 @@ def test_no_overage_leaves_the_rule_at_once(tmp_path: Path, capsys: pytest.Captu
     assert is_rules(agent(observation(2, overage=0.0), REAL))
     assert "the clock runs short" in capsys.readouterr().err
     assert time.monotonic() - began < 1.0  # generous: milliseconds are needed
+
+
+def test_it_finds_its_folder_when_the_loader_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_submission(tmp_path / "here", OBEDIENT)
+    monkeypatch.setattr("sys.path", ["/nowhere", str(tmp_path / "here")])
+    names: dict[str, Any] = {}
+    exec(compile((tmp_path / "here" / "main.py").read_text(), "<string>", "exec"), names)
+    assert names["HERE"] == tmp_path / "here"
+    assert [v for v in names.values() if callable(v)][-1] is names["agent"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 
@@ -48,3 +52,18 @@ def test_an_error_is_one_line_unless_debug_is_asked_for(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "error: games: empty\n"
     cli.main(["read", "games", "--debug"])
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_output_that_cannot_be_written_is_a_storage_error(stream: str) -> None:
+    args = ["--help"] if stream == "stdout" else ["status", "nowhere"]
+    with Path("/dev/full").open("wb") as full:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {stream: full}
+        done = subprocess.run([sys.executable, "-m", "td_loop", *args], check=False, text=True, **pipes)
+    if stream == "stdout":
+        assert done.returncode == 74
+        assert done.stderr == (
+            "error: cannot write the output: No space left on device; free space, then run again\n"
+        )
+    else:
+        assert done.returncode == 65  # the error itself cannot be said, but its code can

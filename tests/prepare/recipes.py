@@ -55,6 +55,47 @@ class Values:
         return answer
 
 
+def half_an_answer() -> Callable[[int], int]:
+    """1 stops in the middle of its message; all else is doubled."""
+
+    def answer(x: int) -> int:
+        if x == 1:
+            os.write(int(sys.argv[-3]), (1000).to_bytes(8, "little") + b"half of it")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return 2 * x
+
+    return answer
+
+
+def length() -> Callable[[bytes], bytes]:
+    """As many bytes as it gets."""
+    return lambda data: bytes(len(data))
+
+
+class StopsAtStart:
+    """A recipe of many bytes, whose worker was stopped before it could take them; the next one is not."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark, self.ballast = mark, bytes(4_000_000)
+
+    def __call__(self) -> Callable[[int], int]:
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return square()
+
+
+def hog() -> Callable[[int], int]:
+    """Takes as many megabytes as it is told, and keeps them."""
+    taken = []
+
+    def answer(megabytes: int) -> int:
+        taken.extend(bytes(1_000_000) for _ in range(megabytes))
+        return len(taken)
+
+    return answer
+
+
 def troubled() -> Callable[[int], int]:
     """1 dies, 2 hangs, 3 raises, 4 exits, 5 breaks off; all else is doubled."""
 

@@ -127,13 +127,15 @@ def test_counts_and_seconds_of_the_killed_run_are_kept(
     assert report.wall_s > 30 * 1000
 
 
-def test_searches_that_were_given_up_stay_so(run: Run, stop: Callable[..., None]) -> None:
-    """A prepare that is killed while all its searches kill their worker does not begin to search again."""
+def test_searches_that_were_given_up_stay_so(
+    run: Run, stop: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
     policy = WorkerPolicy(give_up_after=1, hang_grace_s=20.0)
     stop(20, game="DIES_ALWAYS", policy=policy, n=40, k=1.0)
-    arrays, _, report = run(game="DIES_ALWAYS", policy=policy, n=40, k=1.0)
-    assert arrays["branch_a_engine_fallback"].all()
-    assert report.retries == 11  # the ten rows of the first chunk, and the first of them once more
+    assert "were lost" in capfd.readouterr().err
+    with pytest.raises(TdLoopError, match="none of the 40 agent rows was decided"):
+        run(game="DIES_ALWAYS", policy=policy, n=40, k=1.0)
+    assert "were lost" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from td_loop.errors import TdLoopError
+from td_loop.prepare import pool as pool_module
 from td_loop.prepare.compute import compile_kernels
 from td_loop.prepare.pool import Outcome, Pool
 from td_loop.value.model import SplineValue
@@ -18,10 +19,14 @@ from tests.toy_game import GAME
 
 
 def run(
-    recipe: Callable[[], Callable[[Any], Any]], n: int, tasks: list[Any], limit: float = 60.0
+    recipe: Callable[[], Callable[[Any], Any]],
+    n: int,
+    tasks: list[Any],
+    limit: float = 60.0,
+    memory: int | None = None,
 ) -> list[Outcome[Any, Any]]:
     todo = list(reversed(tasks))
-    with Pool(recipe, n) as pool:
+    with Pool(recipe, n, memory) as pool:
         return list(pool.run(lambda: todo.pop() if todo else None, lambda _: limit))
 
 
@@ -49,6 +54,29 @@ def test_a_stuck_worker_is_killed_when_its_time_is_up() -> None:
     outcomes = run(recipes.troubled, 1, [2, 10], limit=1.0)
     assert [(o.task, o.result) for o in outcomes] == [(2, None), (10, 20)]
     assert "no sign of life" in (outcomes[0].lost or "")
+
+
+def test_a_worker_that_is_stopped_in_the_middle_of_its_answer_does_not_stop_us() -> None:
+    outcomes = run(recipes.half_an_answer, 1, [1, 10], limit=1.0)
+    assert [(o.task, o.result) for o in outcomes] == [(1, None), (10, 20)]
+
+
+def test_messages_of_any_size_go_through() -> None:
+    (small, large) = run(recipes.length, 1, [b"x", bytes(5_000_000)])
+    assert (small.result, large.result) == (bytes(1), bytes(5_000_000))
+
+
+def test_a_worker_that_is_stopped_while_it_starts_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "START_LIMIT_S", 3.0)
+    assert [o.result for o in run(recipes.StopsAtStart(tmp_path / "mark"), 1, [4])] == [16]
+
+
+def test_a_worker_that_takes_more_than_its_memory_is_replaced_and_the_next_begins_with_all_of_it() -> None:
+    outcomes = run(recipes.hog, 1, [100, 150, 1000, 100], memory=400_000_000)
+    assert [o.result for o in outcomes] == [100, 250, None, 100]
+    assert outcomes[2].lost == "its worker died (out of memory: 0.4 GB is the share of a worker)"
 
 
 def test_a_lost_task_may_bring_new_ones() -> None:

@@ -112,6 +112,16 @@ def test_a_few_lost_searches_among_many_good_ones_do_not_stop_the_search() -> No
     assert not q.gave_up
 
 
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60))
+def test_rows_that_are_done_are_left_out_and_their_searches_count(rows: list[tuple[bool, bool, bool]]) -> None:
+    agent, done, searched = (np.array(column) for column in zip(*rows, strict=True))
+    q = queue(agent.tolist(), Budget(seconds=0.01), give_up_after=3)
+    q.skip(done, searched)
+    lost, decided = (agent & done & ~searched).sum(), (agent & done & searched).sum()
+    assert q.gave_up is bool(lost >= 3 and lost > decided)
+    assert sorted(r for c in drain(q) for r in c.row.tolist()) == np.flatnonzero(~done).tolist()
+
+
 def test_the_time_limit_follows_the_budget() -> None:
     def limit(budget: Budget, agent: bool) -> float:
         q = queue([agent], budget, hang_grace_s=30)

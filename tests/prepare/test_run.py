@@ -163,12 +163,11 @@ def test_rows_that_always_lose_their_worker_fall_back_and_take_no_others_along(
 
 
 def test_a_search_that_always_kills_is_given_up(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    arrays, _, report = run(game="DIES_ALWAYS", n=20, k=1.0, policy=WorkerPolicy(give_up_after=1))
-    assert arrays["branch_a_engine_fallback"].all()
-    assert report.fallbacks == 20
-    err = capfd.readouterr().err
-    assert "WARNING: most searches kill or block their worker" in err
-    assert "every agent row carries the replay's action" in err
+    with pytest.raises(
+        TdLoopError, match=r"none of the 20 agent rows was decided.*its worker died .*SIGKILL.*--k 0"
+    ):
+        run(game="DIES_ALWAYS", n=20, k=1.0, policy=WorkerPolicy(give_up_after=1))
+    assert "WARNING: most searches kill or block their worker" in capfd.readouterr().err
 
 
 def test_a_search_that_raises_falls_back_and_its_traceback_is_shown_once(
@@ -179,13 +178,30 @@ def test_a_search_that_raises_falls_back_and_its_traceback_is_shown_once(
     assert report.retries == 0
     err = capfd.readouterr().err
     assert err.count("Traceback") == 1
-    assert f"{report.fallbacks} of 100 searches raised ZeroDivisionError" in err
+    assert f"{report.fallbacks} of 100 searches gave no decision: ZeroDivisionError" in err
     assert "WARNING" not in err
 
 
-def test_a_search_that_never_ran_is_said_loudly(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    run(game="RAISES_ALWAYS", n=40)
-    assert "WARNING: the search never ran: all" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("game", "cause"),
+    [
+        ("RAISES_ALWAYS", "ZeroDivisionError in .*faulty.py"),
+        ("UNDECIDED_ALWAYS", "the search evaluated no candidate"),
+    ],
+)
+def test_a_search_that_decides_nothing_ends_the_run_with_its_cause_and_a_second_try_searches_again(
+    run: Run, tmp_path: Path, game: str, cause: str
+) -> None:
+    with pytest.raises(
+        TdLoopError, match=rf"none of the \d+ agent rows was decided.*Most frequent cause: {cause}"
+    ):
+        run(game=game, n=40)
+    assert not list(tmp_path.glob("branch_data*"))
+    assert run(n=40)[2].fallbacks == 0
+
+
+def test_without_agent_rows_none_need_be_decided(run: Run) -> None:
+    assert run(game="RAISES_ALWAYS", n=10, k=0.0)[2].n_a == 0
 
 
 def test_kernels_that_workers_had_to_compile_are_named_once(run: Run, capfd: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ class Searcher:
         self._ready = False
         self._number = 0
         self._owed: float | None = None  # when the answer that has not come yet was due
-        self._starts = 0
+        self.starts = 0  # in this game
         self._end: Callable[[], Any] = lambda: None
 
     def start(self) -> None:
@@ -90,9 +90,9 @@ class Searcher:
         """
         if self._child is not None:
             return
-        if self._starts >= STARTS:
+        if self.starts >= STARTS:
             raise EOFError("the search ended too often")
-        self._starts += 1
+        self.starts += 1
         env = {
             "HOME": tempfile.gettempdir(),  # for the kernel cache, where there is no home
             **os.environ,
@@ -254,7 +254,7 @@ class Player:
             raise TypeError(f"the observation is of type {type(obs).__name__}")
         step = int(_number(obs.get("step"), self._step + 1, 0, 1e6))
         if step <= self._step:  # another game
-            self._n_players, self._overage = 2, 60.0
+            self._n_players, self._overage, self.searcher.starts = 2, 60.0, 0
         self._step = step
         act = _number(config.get("actTimeout"), 1.0, 0.0, 3600.0)
         overage = _number(obs.get("remainingOverageTime"), self._overage, -1e6, 3600.0)
