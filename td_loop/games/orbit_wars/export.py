@@ -45,7 +45,7 @@ TRIALS = (
     Setting(main="", seed=7, episode_steps=24, broken_observations=True),
     Setting(main="", seed=11, n_players=4, seat=2, episode_steps=180, act_timeout=0.1),
 )
-"""What a submission must get through before it is written: the real clock for a while, many quick turns of four."""
+"""What a submission must get through: the real clock for a while, and many quick turns with four seats."""
 
 
 class BrokenSubmission(TdLoopError):
