@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 # What report may know of loop: it reads files, and never runs or changes anything.
 READ_ONLY_LOOP = {"console", "fault", "holder", "layout", "manifest", "verify"}
 # The built-in game's own commands.
-GAME_COMMANDS = {"cli/replays.py", "cli/selfplay.py"}
+GAME_COMMANDS = {"cli/export.py", "cli/replays.py", "cli/selfplay.py"}
 # Only these may import torch: workers, the arena and serving do without.
 TORCH = {"fit", "value/torch_module.py"}
 

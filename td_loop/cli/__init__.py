@@ -16,6 +16,7 @@ import typer
 
 from td_loop.cli import (
     explain,
+    export,
     fit,
     knots,
     picks,
@@ -41,7 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for command in (explain, fit, knots, picks, prepare, replays, run, selfplay, status, tournament, verify):
+for command in (explain, export, fit, knots, picks, prepare, replays, run, selfplay, status, tournament, verify):
     command.register(app)
 
 _CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up
