@@ -14,7 +14,8 @@ from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.engine import outcome, step
 from td_loop.games.orbit_wars.features import N_FEATURES
 from td_loop.games.orbit_wars.game import GAME
-from td_loop.games.orbit_wars.search import SLICE, OrbitSearch
+from td_loop.games.orbit_wars.meter import SLICE
+from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, STEP, Action, Position, copy_state
 from tests.orbit_wars_agents.positions import positions
 from tests.orbit_wars_play.values import played, value_by_hand
