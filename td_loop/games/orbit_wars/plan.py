@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.orbit_wars.features import FAR, Lay, features
+from td_loop.games.orbit_wars.features import C_PROD, FAR, Lay, features
 from td_loop.games.orbit_wars.forecast import SEATS, Forecast, send
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.propose import SEVERAL, SLOTS, Pool, order_pairs, propose_group, propose_single
@@ -33,7 +33,7 @@ MIN_GAIN = 1e-2
 """A launch must raise the log odds of winning by this much: what gains less is noise that moves ships about."""
 
 WON = 30.0
-"""Log odds of a seat that will be the only one left."""
+"""Log odds of a seat that will be the only one left; up to twice that if others make nothing any more."""
 
 # What Plan.version holds beside a version
 DEAD = -1
@@ -89,7 +89,8 @@ def make_plan(pool: Pool) -> Plan:
 def log_odds(fc: Forecast, judge: Judge, seat: int) -> float:
     """log(V / (1 - V)) of `seat`: the same order as V, without its flatness near 0 and 1.
 
-    A seat that will have nothing left is out: V, which has seen such states only in passing, is not asked.
+    A seat that will have nothing left is out: V, which has seen such states only in passing, is not asked. Who
+    will be alone has won, and the more so the sooner: if all such plans were worth the same, they would be put off.
     """
     features(fc, judge.lay, judge.row)
     ships = judge.lay.sums[FAR]
@@ -108,9 +109,10 @@ def log_odds(fc: Forecast, judge: Judge, seat: int) -> float:
                 top = x
             else:
                 total += math.exp(x - top)
+    made = judge.lay.sums[C_PROD]
     if total == 0.0:
-        return WON
-    return min(mine - top - math.log(total), WON)
+        return float(WON * (1.0 + made[seat] / (judge.lay.total[C_PROD] + 1.0)))
+    return float(min(mine - top - math.log(total), WON))
 
 
 @kernel
