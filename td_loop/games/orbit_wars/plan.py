@@ -89,8 +89,9 @@ def make_plan(pool: Pool) -> Plan:
 def log_odds(fc: Forecast, judge: Judge, seat: int) -> float:
     """log(V / (1 - V)) of `seat`: the same order as V, without its flatness near 0 and 1.
 
-    A seat that will have nothing left is out: V, which has seen such states only in passing, is not asked. Who
-    will be alone has won, and the more so the sooner: if all such plans were worth the same, they would be put off.
+    A seat that will have nothing left is out: V, which has seen such states only in passing, is not asked.
+    To be the only one left is to have won, the more so the sooner: if it were always worth the same, a plan that
+    waits would do as well, in every turn again.
     """
     features(fc, judge.lay, judge.row)
     ships = judge.lay.sums[FAR]
