@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, action="append", help="kind of fault (default: all)")
     names = [s.name for s in SCENARIOS]
     parser.add_argument("--scenario", choices=names, action="append", help="default: all")
-    parser.add_argument("--every", type=int, default=1, help="try every so-manieth point")
+    parser.add_argument("--every", type=int, default=1, help="try one point in so many")
     parser.add_argument("--point", type=int, help="try this point alone")
     parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
     parser.add_argument("--keep", type=Path, help="folder to work in, and to leave (default: a temporary one)")

@@ -31,19 +31,22 @@ def main() -> int:
     parser.add_argument("--iters", type=int, default=10, help="iterations of the run")
     parser.add_argument("--seed", type=int, default=0, help="of the run, and of the kills")
     parser.add_argument("--mean-s", type=float, default=5.0, help="mean of the seconds between two kills")
-    parser.add_argument("--n", type=int, default=400, help="rows an iteration")
-    parser.add_argument("--budget-evals", type=int, default=2000, help="evaluations a search")
+    parser.add_argument("--n", type=int, default=200, help="rows an iteration")
+    parser.add_argument("--budget-evals", type=int, default=1000, help="evaluations a search")
     parser.add_argument("--workers", type=int, default=2, help="worker processes")
     parser.add_argument("--keep", type=Path, help="folder to work in, and to leave (default: a temporary one)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = (args.keep or Path(folder)).resolve()
         undisturbed, killed = work / "undisturbed", work / "killed"
+        for place in (undisturbed, killed):  # they start in folders of their own, for the same relative paths
+            place.mkdir(parents=True)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         began = time.monotonic()
         with (work / "undisturbed.txt").open("wb") as said:
-            subprocess.run(command(args, work), cwd=at(undisturbed), stdout=said, stderr=said, check=True)
+            subprocess.run(command(args), cwd=undisturbed, stdout=said, stderr=said, check=True)
         calm_s = time.monotonic() - began
-        tally = disturbed(args, work, at(killed))
+        tally = disturbed(args, work, killed)
         killed_s = time.monotonic() - began - calm_s
         problems = tally.problems
         if not problems:
@@ -59,8 +62,8 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def command(args: argparse.Namespace, work: Path) -> list[str]:
-    """The run; in the folder that it is started in."""
+def command(args: argparse.Namespace) -> list[str]:
+    """The run, in the folder that it is started in."""
     where = ["--tag", "soak", "--bootstrap", str(BOOTSTRAP), "--iters", str(args.iters), "--seed", str(args.seed)]
     size = ["--n", str(args.n), "--budget-evals", str(args.budget_evals), "--workers", str(args.workers)]
     fit = shlex.split("--epochs 2 --batches-per-epoch 8 --val-regression-tau 1 --seg-uniform-tau 1")
@@ -73,9 +76,7 @@ def disturbed(args: argparse.Namespace, work: Path, folder: Path) -> Tally:
     with progress("iterations", args.iters) as advance, (work / "killed.txt").open("ab") as said:
 
         def start() -> Running:
-            return subprocess.Popen(
-                command(args, work), cwd=folder, stdout=said, stderr=said, start_new_session=True
-            )
+            return subprocess.Popen(command(args), cwd=folder, stdout=said, stderr=said, start_new_session=True)
 
         def check() -> list[str]:
             nonlocal promoted
@@ -86,13 +87,6 @@ def disturbed(args: argparse.Namespace, work: Path, folder: Path) -> Tally:
 
         rng = random.Random(args.seed)
         return soak(start, check, rng=rng, mean_s=args.mean_s, max_starts=50 * args.iters)
-
-
-def at(folder: Path) -> Path:
-    """`folder`, made, as the place that a run is started in: so that both have the same relative paths."""
-    folder.mkdir(parents=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return folder
 
 
 def run_dir(folder: Path) -> Path:

@@ -28,7 +28,7 @@ from td_loop.errors import TdLoopError
 from td_loop.files import load_npz
 from td_loop.games import get_game
 from td_loop.games.base import Budget
-from td_loop.kernels import cache_dir, kernel
+from td_loop.kernels import cache_dir
 from td_loop.prepare.chunks import chunks_path
 from td_loop.prepare.config import PrepareConfig, WorkerPolicy
 from td_loop.prepare.queue import ChunkQueue
@@ -60,10 +60,12 @@ def raises() -> None:
 
 
 def endless() -> None:
-    _spin(np.ones(1))
+    import numba
+
+    # Compiled here and not cached: a cache entry names the module, which is another one when this is a script.
+    numba.njit(_spin)(np.ones(1))
 
 
-@kernel
 def _spin(x: Any) -> None:
     while x[0] > 0.0:
         x[0] += 1.0

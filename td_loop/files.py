@@ -164,13 +164,15 @@ def point(link: Path, target: str) -> None:
     The pointer file, `latest_good.txt` for `latest_good.npz`, holds the target in one line. It takes over where
     the file system knows no symlinks (exFAT, some network shares), and goes once one can be made.
     """
-    if pointed(link) == target:
+    if link.is_symlink() and pointed(link) == target:
         return
     with storage_errors(link):
         if _replace_symlink(link, target):
             remove(pointer_file(link))
-        else:
+            return
+        if pointed(link) != target:
             write_bytes(pointer_file(link), f"{target}\n".encode())
+        remove(link)  # a copy of what it once led to, which would be read in place of the pointer
 
 
 def _replace_symlink(link: Path, target: str) -> bool:

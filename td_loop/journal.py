@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from td_loop import fence
 from td_loop.errors import CacheError
 from td_loop.files import atomic_file, remove, storage_errors
 
@@ -80,7 +81,9 @@ class Journal:
 
         Raises:
             StorageError: the disk is full or failing; the file holds what it held before.
+            RunInUse: another driver has taken over (see `fence.py`).
         """
+        fence.check()
         with storage_errors(self.path):
             try:
                 left = memoryview(_framed(payload))

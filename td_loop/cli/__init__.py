@@ -5,14 +5,17 @@ Command modules import no numba, torch or game at their top: `--help` must answe
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import typer
 
 from td_loop.cli import explain, fit, knots, prepare, replays, run, selfplay, status, verify
-from td_loop.errors import Interrupted, TdLoopError, UsageError
+from td_loop.errors import Interrupted, StorageError, TdLoopError, UsageError
 from td_loop.signals import interruptible
 
 app = typer.Typer(
@@ -40,14 +43,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     if debug:
         args.remove("--debug")
     try:
-        with interruptible():
-            app(args=args, prog_name="td-loop")
-    except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else (0 if e.code is None else 1)
-        return UsageError.exit_code if code == _CLICK_USAGE else code
+        with interruptible(), _output():
+            return _command(args)
     except (TdLoopError, Interrupted) as e:
         if debug:
             traceback.print_exc()
-        typer.echo(f"error: {e}", err=True)
+        with contextlib.suppress(OSError):
+            typer.echo(f"error: {e}", err=True)
+        _let_go()
         return e.exit_code
+
+
+def _command(args: list[str]) -> int:
+    """Run it, and turn the exit that click makes of every end into its code."""
+    try:
+        app(args=args, prog_name="td-loop")
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else (0 if e.code is None else 1)
+        return UsageError.exit_code if code == _CLICK_USAGE else code
     return 0
+
+
+@contextlib.contextmanager
+def _output() -> Iterator[None]:
+    """What a command says may go to a log on a full disk: a storage error like others."""
+    try:
+        yield
+    except OSError as e:
+        # Of a stream that cannot be written Python names no file; of all else it does.
+        if e.filename is not None or e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        raise StorageError(f"cannot write the output: {e.strerror}; free space, then run again") from e
+
+
+def _let_go() -> None:
+    """Lead streams that cannot be written to nowhere: Python writes them out once more when it ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

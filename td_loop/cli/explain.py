@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def explain_command(
-    run: Annotated[str, typer.Argument(help="A run directory, or the tag of a run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or the tag of a run.")],
     which: Annotated[str, typer.Argument(metavar="ITER", help="3: iteration 3; 3_retry1: its retry alone.")],
     runs_dir: Annotated[Path, typer.Option(help="Folder of the run folders, for a tag.")] = RunConfig.runs_dir,
 ) -> None:

@@ -123,23 +123,20 @@ def fit_command(
         l2=l2,
     )
 
+    from td_loop.fit.problem import bootstrap_problem, resume_problem
     from td_loop.progress import progress
-    from td_loop.signals import interruptible
 
-    with interruptible():
-        from td_loop.fit.problem import bootstrap_problem, resume_problem
+    if resume is not None and td_cache is not None:
+        problem = resume_problem(config, resume=resume, td_cache=td_cache, mc_rows=mc_rows)
+    else:
+        problem = bootstrap_problem(config, mc_rows=mc_rows)
+    for warning in problem.warnings:
+        typer.echo(f"warning: {warning}", err=True)
 
-        if resume is not None and td_cache is not None:
-            problem = resume_problem(config, resume=resume, td_cache=td_cache, mc_rows=mc_rows)
-        else:
-            problem = bootstrap_problem(config, mc_rows=mc_rows)
-        for warning in problem.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+    from td_loop.fit.run import run_fit, schedule_of  # torch: a second or two
 
-        from td_loop.fit.run import run_fit, schedule_of  # torch: a second or two
-
-        with progress("fit", schedule_of(config).n_steps) as advance:
-            s = run_fit(config, problem, output, advance)
+    with progress("fit", schedule_of(config).n_steps) as advance:
+        s = run_fit(config, problem, output, advance)
     typer.echo(
         f"fit: val_mc_nll {s.final:.4f} (start {s.baseline:.4f}, constant predictor {s.constant:.4f}), "
         f"{epochs} epochs in {s.seconds:.1f} s -> {output}"

@@ -76,8 +76,9 @@ def prepare_command(
     under V_snap leads to. Time: about n * k * budget-s / workers seconds, plus seconds for the rest. Memory: about
     16 bytes * features * n here, and 0.2 GB a worker.
 
-    A worker that dies or hangs costs its rows a retry, then the replay's action stands in; the closing line
-    counts these fallbacks.
+    A worker that dies, hangs or takes too much memory costs its rows a retry, then the replay's action stands in;
+    the closing line counts these fallbacks. What is finished is kept beside OUT, in a file that ends in .chunks,
+    until OUT is there: after a kill, the same command goes on from it.
     """
     if mc_only:
         if mc_rows is None:
@@ -89,39 +90,36 @@ def prepare_command(
             "--gamma goes with --mc-only; here it comes from --weights, and targets must agree with it"
         )
 
-    from td_loop.signals import interruptible
+    from td_loop.machine import physical_cores
+    from td_loop.prepare.config import probability, search_budget
+    from td_loop.prepare.run import gather_only, prepare
 
-    with interruptible():
-        from td_loop.machine import physical_cores
-        from td_loop.prepare.config import probability, search_budget
-        from td_loop.prepare.run import gather_only, prepare
-
-        if mc_rows is not None and mc_only:
-            discount = DEFAULT_GAMMA if gamma is None else gamma
-            probability("--gamma", discount, "the discount of the production forecast a turn")
-            cache = _cache(cache_dir)
-            mc = gather_only(mc_rows, game_name=game, replays=replays, cache=cache, gamma=discount)
-            typer.echo(_mc_line(mc.path, mc.rows, written=mc.written))
-            return
-        assert weights is not None
-        assert out is not None
-        config = PrepareConfig(
-            weights=weights,
-            out=out,
-            seed=seed,
-            iter_index=iter_index,
-            n=n,
-            k=k,
-            budget=search_budget(budget_s, budget_evals),
-            workers=physical_cores() if workers is None else workers,
-            partial_input_p=partial_input_p,
-            mc_target_p=mc_target_p,
-            replays=replays,
-            game=game,
-            cache=_cache(cache_dir),
-            mc_rows=mc_rows,
-        )
-        report = prepare(config)
+    if mc_rows is not None and mc_only:
+        discount = DEFAULT_GAMMA if gamma is None else gamma
+        probability("--gamma", discount, "the discount of the production forecast a turn")
+        cache = _cache(cache_dir)
+        mc = gather_only(mc_rows, game_name=game, replays=replays, cache=cache, gamma=discount)
+        typer.echo(_mc_line(mc.path, mc.rows, written=mc.written))
+        return
+    assert weights is not None
+    assert out is not None
+    config = PrepareConfig(
+        weights=weights,
+        out=out,
+        seed=seed,
+        iter_index=iter_index,
+        n=n,
+        k=k,
+        budget=search_budget(budget_s, budget_evals),
+        workers=physical_cores() if workers is None else workers,
+        partial_input_p=partial_input_p,
+        mc_target_p=mc_target_p,
+        replays=replays,
+        game=game,
+        cache=_cache(cache_dir),
+        mc_rows=mc_rows,
+    )
+    report = prepare(config)
     if report.mc:
         typer.echo(_mc_line(report.mc.path, report.mc.rows, written=report.mc.written))
     share = f" ({report.fallbacks / report.n_a:.1%})" if report.n_a else ""

@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status_command(
-    run: Annotated[str, typer.Argument(help="A run directory, or the tag of a run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or the tag of a run.")],
     runs_dir: Annotated[Path, typer.Option(help="Folder of the run folders, for a tag.")] = RunConfig.runs_dir,
     as_json: Annotated[
         bool, typer.Option("--json", help="The same for programs; NaN and infinities are strings.")

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def verify_command(
-    run: Annotated[str, typer.Argument(help="A run directory, or the tag of a run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or the tag of a run.")],
     runs_dir: Annotated[Path, typer.Option(help="Folder of the run folders, for a tag.")] = RunConfig.runs_dir,
 ) -> None:
     """Check every hash and every invariant of a run directory, and say what is wrong.

@@ -26,6 +26,7 @@ from td_loop.loop.outputs import (
     read_branch_data,
     read_prior_targets,
     read_training,
+    require_file,
 )
 from td_loop.loop.process import last_error
 from td_loop.loop.stages import fit_argv, prepare_argv
@@ -107,9 +108,11 @@ class Attempt:
         try:
             asked = {"n": p.n, "k": p.k, "seed": c.seed, "iter_index": i}
             digest = self.record.v_snap_sha256
+            require_file(self.paths.branch_data)
             cache, meta = read_branch_data(self.paths.branch_data, v_snap_sha256=digest, asked=asked)
         except DataError as e:
             return self._stage3(done, settings, (), f"prepare exited with 0 but left no valid output: {e}")
+        provenance.finish(self.paths.folder, "prepare", self.paths.branch_data)
         # With what an earlier prepare did of it, which was stopped on its way.
         done["wall_s"] = max(wall_s, reuse.seconds(meta))
         replays = meta.get("replay_set_hash")
@@ -139,7 +142,7 @@ class Attempt:
         c, i, paths = self.config, self.record.i, self.paths
         wanted = provenance.of_prepare(c, i, self.record.v_snap_sha256)
         left = reuse.left_by(self.run, paths.name)
-        search = reuse.prepared(left, wanted, replay_set_hash=replay_set_hash(earlier))
+        search = reuse.prepared(left, wanted, mc_rows=self.run / MC_ROWS, replay_set_hash=replay_set_hash(earlier))
         self._tell("prepare", search)
         provenance.write(paths.folder, prepare=wanted)
         if search.found is not None:
@@ -245,12 +248,18 @@ class Attempt:
         """Enter the weights into the record if they are valid; what is wrong with them if they had to be."""
         weights = self.paths.weights
         try:
+            require_file(weights)
             check_weights(weights, self.v_snap)
+            digest = sha256(weights)
+            if digest == self.record.v_snap_sha256:
+                raise DataError(f"{weights}: is V_snap itself, byte for byte; nothing was fitted")
         except DataError as e:
             return None if exit_code == FIT_BLOWUP else f"fit exited with 0 but left no valid output: {e}"
         fsync_file(weights)
         name = str(weights.relative_to(self.run))
-        self.record = replace(self.record, weights=name, weights_sha256=sha256(weights))
+        self.record = replace(self.record, weights=name, weights_sha256=digest)
+        if exit_code == 0:
+            provenance.finish(self.paths.folder, "fit", weights)
         return None
 
     def _stage4(

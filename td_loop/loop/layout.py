@@ -25,7 +25,7 @@ TRAINING_SHA256 = "training_sha256"
 """Key of validation.json: the hash of the report that the checks judged."""
 
 RUN_FILES = (MANIFEST, LATEST_GOOD, BEST_VAL, MC_ROWS)
-ATTEMPT_FILES = (V_SNAP, BRANCH_DATA, WEIGHTS, TRAINING, VALIDATION, PROVENANCE)
+ATTEMPT_FILES = (V_SNAP, BRANCH_DATA, CHUNKS, WEIGHTS, TRAINING, VALIDATION, PROVENANCE)
 
 _ITER_DIR = re.compile(r"iter(\d+)(?:_retry(\d+))?")
 _TRIMMED_DIR = re.compile(_ITER_DIR.pattern + r"(?:\.\d+)?")

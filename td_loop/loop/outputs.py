@@ -128,14 +128,29 @@ def check_report(training: Mapping[str, Any], path: Path, weights: Path, *, bran
     Raises:
         DataError: it is about others.
     """
-    told = {"output": training.get("output"), "inputs.td_cache": (training.get("inputs") or {}).get("td_cache")}
+    inputs = training.get("inputs") or {}
+    cache = inputs.get("td_cache") if isinstance(inputs, Mapping) else inputs
+    told = {"output": training.get("output"), "inputs.td_cache": cache}
     found = {"output": sha256(weights) if weights.is_file() else None, "inputs.td_cache": branch_data_sha256}
     for key, entry in told.items():
-        digest = entry.get("sha256") if isinstance(entry, Mapping) else None
-        if digest is not None and digest != found[key]:
+        if entry is None:
+            continue
+        digest = entry.get("sha256") if isinstance(entry, Mapping) else entry
+        if digest != found[key]:
             raise DataError(
-                f"{path}: its {key}.sha256 is {digest}, the file has {found[key]}; it is the report of another fit"
+                f"{path}: its {key}.sha256 is {digest!r}, the file has {found[key]}: it is the report of another "
+                "fit"
             )
+
+
+def require_file(path: Path) -> None:
+    """Check that an output is a file of its own: what a link leads to can change without the run.
+
+    Raises:
+        DataError: it is a link.
+    """
+    if path.is_symlink():
+        raise DataError(f"{path}: is a link to {path.readlink()}, not a file of its own; write or copy it there")
 
 
 def check_weights(path: Path, like: Path | None = None) -> None:

@@ -60,7 +60,7 @@ def _stages(
     name = iter_dir(step.i, step.attempt)
     left = reuse.left_by(run, name, unnamed=name not in rundir.named_dirs(manifest))
     wanted = provenance.of_prepare(config, step.i, digest)
-    search = reuse.prepared(left, wanted, replay_set_hash=replay_set_hash(manifest.iters))
+    search = reuse.prepared(left, wanted, mc_rows=run / MC_ROWS, replay_set_hash=replay_set_hash(manifest.iters))
     if search.found is None:
         begun = reuse.chunks(left, wanted)
         usual = f"goes on from the chunks of {begun.name}" if begun else "runs: there is nothing to take up"

@@ -2,11 +2,16 @@
 
 The driver writes it into the attempt's folder before the stage starts; which outputs are finished, the outputs
 themselves say. Settings that change how fast a stage runs and not what it writes (workers, cache folder) are left
-out.
+out; the programs, the game and the replay files count with their content or their dates.
 """
 
 from __future__ import annotations
 
+import glob
+import hashlib
+import shlex
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,9 @@ from td_loop.loop.outputs import FORMAT_VERSION
 
 Json = dict[str, Any]
 
+FINISHED = "finished"
+"""Key that is added once the stage has ended well: the hash of its output."""
+
 
 def of_prepare(config: RunConfig, i: int, v_snap_sha256: str) -> Json:
     """Of iteration `i`'s `branch_data.npz`; `config` is the attempt's."""
@@ -25,6 +33,7 @@ def of_prepare(config: RunConfig, i: int, v_snap_sha256: str) -> Json:
     budget = {"budget_s": p.budget_s} if p.budget_evals is None else {"budget_evals": p.budget_evals}
     return {
         "prepare_cmd": config.prepare_cmd,
+        "prepare's code": _code(config.prepare_cmd, "prepare", "games", "value"),
         "format_version": FORMAT_VERSION,
         "V_snap": v_snap_sha256,
         "seed": config.seed,
@@ -35,7 +44,9 @@ def of_prepare(config: RunConfig, i: int, v_snap_sha256: str) -> Json:
         "partial_input_p": p.partial_input_p,
         "mc_target_p": p.mc_target_p,
         "game": config.game,
+        "the game's code": _hash_of(_module_files(config.game)),
         "replays": None if config.replays is None else str(config.replays.absolute()),
+        "the replay files": None if config.replays is None else _listing(config.replays),
     }
 
 
@@ -44,6 +55,7 @@ def of_fit(config: RunConfig, i: int, v_snap_sha256: str, branch_data: Path, mc_
     f = config.fit
     return {
         "fit_cmd": config.fit_cmd,
+        "fit's code": _code(config.fit_cmd, "fit", "value"),
         "V_snap": v_snap_sha256,
         "branch_data": sha256(branch_data),
         "mc_rows": sha256(mc_rows) if mc_rows.is_file() else None,
@@ -66,6 +78,16 @@ def write(folder: Path, **stages: Json) -> None:
     write_json(folder / PROVENANCE, read(folder) | stages)
 
 
+def finish(folder: Path, stage: str, output: Path) -> None:
+    """Note that the stage has ended well and that `output`, which is valid, is what it wrote."""
+    write(folder, **{stage: read(folder).get(stage, {}) | {FINISHED: sha256(output)}})
+
+
+def finished(noted: Any, output: Path) -> bool:
+    """Whether the stage of a noted provenance ended well with this output."""
+    return isinstance(noted, dict) and noted.get(FINISHED) == sha256(output)
+
+
 def read(folder: Path) -> Json:
     """The provenance of an attempt's stages, by name; empty where none is noted."""
     try:
@@ -79,16 +101,63 @@ def difference(was: Any, now: Json) -> str | None:
     """In words, how a noted provenance differs from the one that is asked for; None: it does not."""
     if not isinstance(was, dict):
         return "what it was made from is not known"
+    was = {key: value for key, value in was.items() if key != FINISHED}
     for key in [*now, *(key for key in was if key not in now)]:
         old, new = was.get(key), now.get(key)
         if old == new:
             continue
         if key in _BY_HASH:
-            return f"{key} is another"
+            return f"{key} changed"
         if key not in was or key not in now:
             return f"{key} {'is new' if key in now else 'is gone'}"
         return f"{key} was {old} and is {new}"
     return None
 
 
-_BY_HASH = ("V_snap", "branch_data", "mc_rows")
+_BY_HASH = (
+    "V_snap",
+    "branch_data",
+    "mc_rows",
+    "prepare's code",
+    "fit's code",
+    "the game's code",
+    "the replay files",
+)
+
+
+def _code(command: str | None, *rooms: str) -> str:
+    """Hash of our own sources (and the bundled games), or of those words of a user's command that are files."""
+    if command is not None:
+        return _hash_of(Path(word) for word in shlex.split(command) if Path(word).is_file())
+    package = Path(__file__).parents[1]
+    files = [p for room in rooms for p in (package / room).rglob("*") if p.suffix in (".py", ".npz")]
+    return _hash_of([*files, package / "rng.py"])
+
+
+def _module_files(game: str) -> list[Path]:
+    """The file of a game of the user's own, `package.module:ATTRIBUTE`. It is not imported here."""
+    module = game.partition(":")[0]
+    if module == game:
+        return []
+    stem = module.replace(".", "/")
+    places = (Path(folder or ".") / name for folder in sys.path for name in (f"{stem}.py", f"{stem}/__init__.py"))
+    return [p for p in places if p.is_file()][:1]
+
+
+def _hash_of(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.name} {sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _listing(replays: Path) -> str:
+    """Hash of names, sizes and dates of the replay files, which may be gigabytes."""
+    digest = hashlib.sha256()
+    for name in sorted(glob.glob(str(replays))) or [str(replays)]:  # noqa: PTH207 (the flag takes a pattern)
+        root = Path(name)
+        for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
+            if path.is_file():
+                stat = path.stat()
+                digest.update(f"{path.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

@@ -15,6 +15,7 @@ from pathlib import Path
 from td_loop.checks import Severity, failed, stage4
 from td_loop.checks.stage3 import no_mass_on_dead_seats, row_count, targets_are_distributions
 from td_loop.errors import DataError
+from td_loop.files import load_npz
 from td_loop.loop import provenance
 from td_loop.loop.layout import TRIMMED, AttemptPaths
 from td_loop.loop.outputs import check_report, check_weights, read_branch_data, read_training
@@ -60,12 +61,13 @@ def left_by(run: Path, name: str, *, unnamed: bool = False) -> list[AttemptPaths
     return [AttemptPaths(run, n) for n in here + [f"{TRIMMED}/{n}" for _, n in aside]]
 
 
-def prepared(left: list[AttemptPaths], wanted: Json, *, replay_set_hash: str | None) -> Search:
+def prepared(left: list[AttemptPaths], wanted: Json, *, mc_rows: Path, replay_set_hash: str | None) -> Search:
     """Look for a finished `branch_data.npz`.
 
     Args:
         left: where, see `left_by`.
         wanted: the provenance that it must have.
+        mc_rows: the outcome rows that fit will read with it; they must be of the same replays.
         replay_set_hash: of the iteration before; None: any.
     """
 
@@ -74,6 +76,10 @@ def prepared(left: list[AttemptPaths], wanted: Json, *, replay_set_hash: str | N
         cache, meta = read_branch_data(paths.branch_data, v_snap_sha256=wanted["V_snap"], asked=asked)
         if replay_set_hash is not None and meta.get("replay_set_hash") != replay_set_hash:
             raise DataError("the replay set is another")
+        if (mine := meta.get("replay_set_hash")) is not None:
+            _, rows_meta = load_npz(mc_rows, names=())
+            if rows_meta.get("replay_set_hash") != mine:
+                raise DataError(f"{mc_rows.name} is of another replay set")
         rows = row_count(len(cache["branch_r_target"]), len(cache["branch_a_target"]), wanted["n"])
         for verdict in failed(
             (no_mass_on_dead_seats(cache), rows, targets_are_distributions(cache)), Severity.HARD
@@ -81,7 +87,8 @@ def prepared(left: list[AttemptPaths], wanted: Json, *, replay_set_hash: str | N
             raise DataError(f"it failed {verdict.id}")
         return seconds(meta)
 
-    return _search([p for p in left if p.branch_data.is_file()], "prepare", wanted, judge)
+    found = [(p, p.branch_data) for p in left if p.branch_data.is_file()]
+    return _search(found, "prepare", wanted, judge)
 
 
 def fitted(left: list[AttemptPaths], wanted: Json, v_snap: Path) -> Search:
@@ -90,13 +97,16 @@ def fitted(left: list[AttemptPaths], wanted: Json, v_snap: Path) -> Search:
     def judge(paths: AttemptPaths) -> float:
         training = read_training(paths.training)
         check_report(training, paths.training, paths.weights, branch_data_sha256=wanted["branch_data"])
+        if training.get("aborted") is not None:
+            raise DataError("it was aborted")
         verdicts = stage4(training, exit_code=0, best_val_so_far=None, val_regression_tau=math.inf)
         for verdict in failed(verdicts, Severity.HARD):
             raise DataError(f"it failed {verdict.id}")
         check_weights(paths.weights, v_snap)
         return seconds(training)
 
-    return _search([p for p in left if p.weights.is_file() and p.training.is_file()], "fit", wanted, judge)
+    found = [(p, p.weights) for p in left if p.weights.is_file() and p.training.is_file()]
+    return _search(found, "fit", wanted, judge)
 
 
 def chunks(left: list[AttemptPaths], wanted: Json) -> AttemptPaths | None:
@@ -107,10 +117,17 @@ def chunks(left: list[AttemptPaths], wanted: Json) -> AttemptPaths | None:
     return None
 
 
-def _search(left: list[AttemptPaths], stage: str, wanted: Json, judge: Callable[[AttemptPaths], float]) -> Search:
+def _search(
+    left: list[tuple[AttemptPaths, Path]], stage: str, wanted: Json, judge: Callable[[AttemptPaths], float]
+) -> Search:
     why = ""
-    for paths in left:
-        reason = provenance.difference(provenance.read(paths.folder).get(stage), wanted)
+    for paths, output in left:
+        noted = provenance.read(paths.folder).get(stage)
+        reason = provenance.difference(noted, wanted)
+        # Our own stages put a file in place when it is whole, fit its report last. Of other programs that is not
+        # known: they may write as they go, and fail after that.
+        if reason is None and wanted[f"{stage}_cmd"] is not None and not provenance.finished(noted, output):
+            reason = "it did not end well"
         if reason is None:
             try:
                 return Search(Found(paths, judge(paths)))

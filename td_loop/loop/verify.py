@@ -89,6 +89,10 @@ def _look(run: Path, driver: Holder | None) -> Examination:
         return Examination(tuple(absent), driver=driver)
     try:
         return _look_at(run, manifest, content, driver)
+    except OSError as e:  # with a driver at work, a file that went while it was looked at: the second look is calm
+        name = str(e.filename or run)
+        what, remedy = "cannot be looked at", "see to the disk and the permissions, then verify again"
+        return Examination((Fault(name, "I9", what, str(e.strerror), "readable files", remedy),), driver=driver)
     except MALFORMED as e:
         return Examination((_unreadable(f"{type(e).__name__} {e}"),), driver=driver)
 

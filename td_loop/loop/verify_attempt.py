@@ -53,7 +53,7 @@ class AttemptFiles:
         for check in (self._weights, self._validation, self._training, self._branch_data):
             try:
                 found.append(next(check(), None))
-            except MALFORMED as e:
+            except (*MALFORMED, OSError) as e:
                 what = "the record or a file of this attempt cannot be understood"
                 said = f"{type(e).__name__} {e}"
                 found.append(self._fault(self.paths.folder, "I9", what, said, "what this version writes"))

@@ -33,10 +33,9 @@ def _temporary(run: Path) -> Iterator[str]:
 
 def _unnamed(run: Path, manifest: Manifest, driver: Holder | None) -> Iterator[str]:
     for name in sorted(iter_dirs(run).keys() - named_dirs(manifest)):
-        content = {str(p.relative_to(run)) for p in (run / name).iterdir()}
         if driver is not None:
             yield f"{name} is in progress and was left alone"
-        elif content - {BOOTSTRAP_COPY}:
+        elif {str(p.relative_to(run)) for p in (run / name).iterdir()} - {BOOTSTRAP_COPY}:
             yield f"{name} is of no record: a killed driver left it; the next start moves it to {TRIMMED}/"
 
 

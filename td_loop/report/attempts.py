@@ -92,8 +92,9 @@ def unrecorded(run: Path, manifest: Manifest, driver: Holder | None) -> list[Att
     found = []
     for folder in sorted(p for p in run.iterdir() if p.is_dir()):
         which = attempt_of(folder.name)
-        content = {str(p.relative_to(run)) for p in folder.iterdir()}
-        if which is None or folder.name in named or (driver is None and not content - {BOOTSTRAP_COPY}):
+        if which is None or folder.name in named:
+            continue
+        if driver is None and not {str(p.relative_to(run)) for p in folder.iterdir()} - {BOOTSTRAP_COPY}:
             continue
         found.append(_of_folder(place, run, folder.name, *which))
     return sorted(found, key=lambda a: (a.record.i, a.record.attempt))

@@ -66,7 +66,7 @@ def _trend(n: Numbers, _: Json) -> tuple[str, str]:
 _VIEWS: dict[str, _View] = {
     "S3.1": ("target mass on dead seats", lambda n, _: (_sum(n, "n"), "0")),
     "S3.2": ("rows, of those asked for", lambda n, _: (_sum(n, "n"), number(n.get("n"), ".0f"))),
-    "S3.3": ("targets that sum to no 1", lambda n, _: (_sum(n, "bad_rows"), "0")),
+    "S3.3": ("targets not summing to 1", lambda n, _: (_sum(n, "bad_rows"), "0")),
     "S3.4": ("share of agent rows", _fraction),
     "S3.5": ("searches without decision", lambda n, _: (_percent(n.get("rate")), _limit(n.get("limit"), ".0%"))),
     "S3.6": ("seat means off uniform", lambda n, _: (number(n.get("worst")), _limit(n.get("tau"), "g"))),

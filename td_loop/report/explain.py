@@ -13,7 +13,7 @@ from td_loop.loop.layout import attempt_of
 from td_loop.loop.manifest import IterRecord, Manifest, Status
 from td_loop.report.attempts import Attempt, Place, recorded, trimmed, unrecorded
 from td_loop.report.checks import CheckRow, check_rows
-from td_loop.report.find import manifest_of
+from td_loop.report.find import manifest_of, sound_records
 from td_loop.report.text import indented, number, table
 from td_loop.text import duration
 
@@ -27,14 +27,19 @@ def explain(run: Path, which: str) -> str:
 
     Raises:
         UsageError: there is no such iteration; the message names those that there are.
-        DataError: the run has no manifest that can be read.
+        DataError: the run has no manifest that can be read, or its records cannot be understood.
     """
     manifest, driver = manifest_of(run), holder(run)
+    with sound_records(run):
+        return _explain(run, which, manifest, driver)
+
+
+def _explain(run: Path, which: str, manifest: Manifest, driver: Holder | None) -> str:
     attempts = trimmed(run) + recorded(manifest) + unrecorded(run, manifest, driver)
     found = _select(attempts, which, run)
     lines = [*indented("", f"iteration {found[0].record.i} of run '{manifest.tag}' in {run}")]
     for attempt in found:
-        lines += ["", *_attempt_lines(run, attempt, manifest, driver)]
+        lines += ["", *_attempt_lines(run, attempt, manifest)]
     return "\n".join(lines)
 
 
@@ -53,7 +58,7 @@ def _select(attempts: Sequence[Attempt], which: str, run: Path) -> list[Attempt]
     raise UsageError(f"{which!r}: {what} of {run}; there are: {there or 'none yet'}")
 
 
-def _attempt_lines(run: Path, attempt: Attempt, manifest: Manifest, driver: Holder | None) -> list[str]:
+def _attempt_lines(run: Path, attempt: Attempt, manifest: Manifest) -> list[str]:
     r = attempt.record
     rows = check_rows(r)
     lines = [*indented("", f"attempt {r.attempt}, {attempt.folder}: {_ending(attempt)}")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from td_loop.errors import DataError
@@ -31,6 +33,16 @@ def is_run(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     return (folder / MANIFEST).exists() or ((folder / LOCK).exists() or bool(iter_dirs(folder)))
+
+
+@contextlib.contextmanager
+def sound_records(run: Path) -> Iterator[None]:
+    """Turn what reading records of the wrong shape raises into a `DataError`; a person may have edited them."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        why = f"{type(e).__name__} {e}"
+        raise DataError(f"{run}: its records cannot be understood ({why}); td-loop verify {run} says more") from e
 
 
 def manifest_of(run: Path) -> Manifest:

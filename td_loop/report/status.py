@@ -10,7 +10,7 @@ from typing import Any
 from td_loop.loop.holder import Holder, holder
 from td_loop.loop.manifest import Json, Manifest, Status
 from td_loop.report.attempts import Attempt, Place, recorded, unrecorded
-from td_loop.report.find import manifest_of
+from td_loop.report.find import manifest_of, sound_records
 from td_loop.report.text import driver_line, indented, number, table
 from td_loop.text import duration, size
 
@@ -21,9 +21,14 @@ def status(run: Path) -> Json:
     """Everything that the table shows, for programs. Non-finite numbers are kept (see `files.dumps_json`).
 
     Raises:
-        DataError: the run has no manifest that can be read.
+        DataError: the run has no manifest that can be read, or its records cannot be understood.
     """
     manifest, driver = manifest_of(run), holder(run)
+    with sound_records(run):
+        return _status(run, manifest, driver)
+
+
+def _status(run: Path, manifest: Manifest, driver: Holder | None) -> Json:
     best = manifest.best_val
     attempts = recorded(manifest) + unrecorded(run, manifest, driver)
     return {

@@ -39,7 +39,10 @@ class Kind(StrEnum):
     FULL = "full"  # this and all later changes that need space fail, in all processes, until the run has ended
 
 
-NEEDS_SPACE = frozenset({"create", "write", "half write", "mkdir", "symlink", "link"})
+NEEDS_SPACE = frozenset({"create", "write", "half write", "say", "mkdir", "symlink", "link"})
+
+_NAMELESS = frozenset({"write", "half write", "say", "fsync", "fsync folder", "truncate"})
+"""Changes by descriptor: of their failure Python names no file."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ class Faults:
     def install(self, process: str) -> None:
         """Watch this process from now on, and those that it forks, under the name `process`."""
         self._process = process
-        if self._inside(_path_of(1)):  # a stage, whose standard output is its log
-            sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Log(self, 1, "wb", closefd=False)))
+        if self.inside(_path_of(1)):  # a stage, whose standard output is its log
+            sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Output(self, 1, "wb", closefd=False)))
         if installed() is self:  # by the process that forked this one; a hook cannot be taken back
             return
         _installed.append(self)
@@ -144,12 +147,12 @@ class Faults:
         if plan.kind is Kind.KILL:
             _kill_session()
         code = errno.EIO if plan.kind is Kind.EIO else errno.ENOSPC
-        raise OSError(code, os.strerror(code), path)
+        raise OSError(code, os.strerror(code), *([] if what in _NAMELESS else [path]))
 
-    def need_space(self, path: str) -> None:
-        """A write that is not counted: logs, in which what is written and how often is a matter of timing."""
+    def need_space(self) -> None:
+        """Refuse a write that is not counted, when the disk is full by now."""
         if self._plan.kind is Kind.FULL and self._count("") >= self._plan.point:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _count(self, line: str) -> int:
         """Append a line for all processes; how many there are then."""
@@ -162,7 +165,8 @@ class Faults:
         finally:
             os.close(fd)
 
-    def _inside(self, path: str) -> bool:
+    def inside(self, path: str) -> bool:
+        """Whether a path is in the run directory, or it itself."""
         return path == self._plan.run or path.startswith(self._plan.run + "/")
 
     def _name(self, path: str) -> str:
@@ -187,7 +191,7 @@ class Faults:
             handler(self, *args)
 
     def _event(self, what: str, path: str) -> None:
-        if self._inside(path):
+        if self.inside(path):
             self.change(what, path)
 
     def _mkdir(self, path: Any, _mode: int, dir_fd: int) -> None:
@@ -222,7 +226,7 @@ class Faults:
 
     def _wrap_write(self, real: Callable[..., int]) -> Callable[..., int]:
         def write(fd: int, data: Any, *offset: int) -> int:
-            if self._inside(path := _path_of(fd)):
+            if self.inside(path := _path_of(fd)):
                 self.change("write", path)
                 self.change("half write", path, lambda: real(fd, data[: len(data) // 2], *offset))
             return real(fd, data, *offset)
@@ -234,7 +238,7 @@ class Faults:
             if "b" not in mode or not set(mode) & set("wax+"):
                 return real(file, mode, buffering, *args, **kwargs)
             path = _path_of(file) if isinstance(file, int) else _absolute(file)
-            if not self._inside(path):
+            if not self.inside(path):
                 return real(file, mode, buffering, *args, **kwargs)
             raw = (_Log if path.endswith(".log") else _File)(self, file, mode)
             if buffering == 0:
@@ -270,11 +274,20 @@ class _File(io.FileIO):
         return super().write(data)
 
 
-class _Log(_File):
-    """A log: how often it is written is a matter of timing, so only its opening is counted."""
+class _Output(_File):
+    """A stage's standard output, which goes to its log."""
 
     def write(self, data: Any) -> int:
-        self._faults.need_space(self._path)
+        if self._faults.inside(_path_of(self.fileno())):  # until nobody wants to hear it any more
+            self._faults.change("say", self._path)
+        return io.FileIO.write(self, data)
+
+
+class _Log(_File):
+    """The log to which the driver copies a stage's errors; how often is chance, so it is not counted."""
+
+    def write(self, data: Any) -> int:
+        self._faults.need_space()
         return io.FileIO.write(self, data)
 
 

@@ -121,7 +121,10 @@ def _become(program: Callable[[], int], env: dict[str, str], fds: dict[int, int]
         os.environ.clear()
         os.environ.update(env)
         code = program()
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except OSError:
+            code = 120  # as Python does
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1
     except BaseException:

@@ -47,6 +47,7 @@ def soak(
     rng: random.Random,
     mean_s: float,
     max_starts: int,
+    slower: float = 1.0,
 ) -> Tally:
     """Start a run again and again, and kill a part of it every `mean_s` seconds or so, until it ends with 0.
 
@@ -56,12 +57,13 @@ def soak(
         rng: chooses moments and victims.
         mean_s: mean of the seconds between kills, which are distributed exponentially.
         max_starts: give up then.
+        slower: factor of `mean_s` with every start; above 1, a machine of any speed comes to the end.
     """
     tally = Tally()
     while tally.starts < max_starts:
         tally.starts += 1
         driver = start()
-        code, stage_killed = _disturb(driver, tally, rng, mean_s)
+        code, stage_killed = _disturb(driver, tally, rng, mean_s * slower ** (tally.starts - 1))
         deadline = time.monotonic() + LEFT_S
         while (left := session_members(driver.pid)) and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -119,6 +120,7 @@ class Bench:
     _inputs: dict[Path, str] = field(init=False)
     _flags: list[str] = field(init=False)
     _ending: dict[str, Any] = field(init=False)
+    _took_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.work = self.work.resolve() / self.scenario.name
@@ -126,7 +128,9 @@ class Bench:
         self._flags = [*toy_flags(self.work), *FLAGS]
         self._inputs = {p: digest(p) for p in (self.work / "games.json", self.work / "bootstrap.npz")}
         self._make_base()
+        began = time.monotonic()
         self.changes = self.count()
+        self._took_s = time.monotonic() - began
         self._ending = ending(self.run_dir)
 
     @property
@@ -158,10 +162,11 @@ class Bench:
             wrong.append(f"I11: promoted before the resume, and gone after it: {sorted(lost)}")
         return wrong
 
-    def soak(self, rng: random.Random, mean_s: float) -> Tally:
-        """Kill parts of the run every `mean_s` seconds or so until it is done; what was done, and wrong then."""
+    def soak(self, rng: random.Random) -> Tally:
+        """Kill parts of the run, ten in the time that it takes and then ever fewer, until it is done."""
         self._restore()
-        tally = soak(lambda: self._start(None), self._invariants, rng=rng, mean_s=mean_s, max_starts=200)
+        check, mean_s = self._invariants, self._took_s / 10
+        tally = soak(lambda: self._start(None), check, rng=rng, mean_s=mean_s, slower=1.1, max_starts=200)
         if not tally.problems:
             tally.problems += differences(self.run_dir, self._ending) + temporary_files(self.run_dir)
         return tally

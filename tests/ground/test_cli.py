@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 
@@ -21,6 +27,11 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     def read(path: str, n: int = 1) -> None:
         raise ReplayError(f"{path}: empty")
 
+    @app.command()
+    def stop(swallowed: bool = False) -> None:
+        with contextlib.suppress(BaseException if swallowed else ()):
+            signal.raise_signal(signal.SIGTERM)
+
     monkeypatch.setattr(cli, "app", app)
     return app
 
@@ -35,6 +46,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         (["read", "x", "--n", "two"], 64),
         (["read", "x", "--unknown"], 64),
         (["nothing"], 64),
+        (["stop"], 143),
+        (["stop", "--swallowed"], 143),
         (["--help"], 0),
     ],
 )
@@ -48,3 +61,18 @@ def test_an_error_is_one_line_unless_debug_is_asked_for(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "error: games: empty\n"
     cli.main(["read", "games", "--debug"])
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_output_that_cannot_be_written_is_a_storage_error(stream: str) -> None:
+    args = ["--help"] if stream == "stdout" else ["status", "nowhere"]
+    with Path("/dev/full").open("wb") as full:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {stream: full}
+        done = subprocess.run([sys.executable, "-m", "td_loop", *args], check=False, text=True, **pipes)
+    if stream == "stdout":
+        assert done.returncode == 74
+        assert done.stderr == (
+            "error: cannot write the output: No space left on device; free space, then run again\n"
+        )
+    else:
+        assert done.returncode == 65  # the error itself cannot be said, but its code can

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from td_loop import journal
-from td_loop.errors import CacheError, StorageError
+from td_loop import fence, journal
+from td_loop.errors import CacheError, RunInUse, StorageError
 from td_loop.journal import Journal, read_records
 
 RECORDS = [b"head", b"x" * 300, b"\0", b"last"]
@@ -141,6 +141,17 @@ def test_who_goes_on_from_a_file_is_not_disturbed_by_whoever_still_writes_the_ol
             orphan.append(b"late")
             heir.append(b"two")
             assert list(read_records(path)) == [b"head", b"one", b"two"]
+
+
+def test_nothing_is_appended_once_another_driver_has_taken_over(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.write_text("epoch 7")
+    with fence.epoch("epoch 7", lock), Journal(tmp_path / "a.chunks", [b"head"]) as j:
+        j.append(b"one")
+        lock.write_text("epoch 8")
+        with pytest.raises(RunInUse):
+            j.append(b"late")
+    assert list(read_records(j.path)) == [b"head", b"one"]
 
 
 def test_appends_reach_the_disk_every_few_seconds_and_not_each(

@@ -56,7 +56,9 @@ def cache_of(flags: Flags) -> tuple[dict[str, Any], dict[str, Any]]:
     n_a = round(n * k)
     arrays = make_cache(int(flags["--seed"]) + int(flags["--iter-index"]), n - n_a, n_a, features=FEATURES)
     digest = sha256(Path(flags["--weights"]))
-    common = make_cache(int(digest[:8], 16), n - n_a, 0, features=FEATURES)
+    # Of the values of V_snap, not of its bytes: weights that did not move make the same targets.
+    coef = hashlib.sha256(load_npz(Path(flags["--weights"]))[0]["coef"].tobytes()).hexdigest()
+    common = make_cache(int(coef[:8], 16), n - n_a, 0, features=FEATURES)
     half = (n - n_a) // 2  # rows that every iteration draws, under targets of its own V_snap
     for name in (key for key in common if key.startswith("branch_r_") or key.endswith("rows_r")):
         arrays[name] = np.concatenate([common[name][:half], arrays[name][half:]])
@@ -103,7 +105,7 @@ def fit(
     seen = [sha256(Path(flags[f])) for f in ("--resume", "--td-cache")] + [flags["--seed"], flags["--lr"]]
     digest = hashlib.sha256("".join(seen).encode()).digest()
     arrays["coef"] = np.full_like(arrays["coef"], int.from_bytes(digest[:4]) / 2**32) if coef is None else coef
-    save_npz(Path(flags["--output"]), arrays, meta)
+    save_npz(Path(flags["--output"]), arrays, meta | {"seed": flags["--seed"]})
     return exit_code
 
 

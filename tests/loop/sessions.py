@@ -7,7 +7,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -15,16 +16,21 @@ PAUSING = str(Path(__file__).with_name("pausing.py"))
 FAKES = str(Path(__file__).with_name("fakes.py"))
 
 
-def start(moment: str, words: Sequence[str], folder: Path, **env: str) -> subprocess.Popen[str]:
+@contextmanager
+def start(moment: str, words: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
     """`td-loop run WORDS`, stopping at `moment` if there is one (see pausing.py), with `folder` to tell by."""
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, *pausing(moment), "run", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PAUSE_FOLDER": str(folder), **env},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PAUSE_FOLDER": str(folder)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def pausing(moment: str) -> list[str]:
@@ -56,7 +62,7 @@ def session(leader: int) -> set[int]:
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
     """Wait for it; not for ever, and no longer than `process` lives."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while not condition():
         if process is not None and process.poll() is not None:
             assert process.stderr is not None

@@ -77,6 +77,7 @@ def test_flags_come_back_from_hyperparams() -> None:
         ("val_blowup_tau", -0.1),
         ("val_regression_tau", -0.1),
         ("seg_uniform_tau", math.nan),
+        ("max_fallback_rate", 1.5),
         ("knot_above_top_tau", -0.1),
         ("knot_below_first_tau", -0.1),
         ("tag", "../other"),

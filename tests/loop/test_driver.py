@@ -16,7 +16,7 @@ from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from td_loop.loop.lock import run_lock
 from td_loop.loop.manifest import Status, read_manifest
-from tests.loop.fakes import Stages, fit_to, reverts
+from tests.loop.fakes import Stages, fit_to, prepare, reverts
 from tests.loop.test_manifest import KEYS, RECORD_KEYS
 
 Config = Callable[..., RunConfig]
@@ -186,6 +186,24 @@ def test_a_run_of_one_branch_alone_is_promoted(config: Config, run: Path, k: flo
         assert record.prepare is not None
         assert (record.prepare["n_r"], record.prepare["n_a"]) == (n_r, n_a)
         assert (record.prepare["engine_fallback_rate"] is None) is (n_a == 0)
+
+
+@pytest.mark.parametrize(("limit", "passed"), [(None, False), (0.4, False), (0.5, True)])
+def test_too_many_fallbacks_are_a_warning_on_the_record_and_the_loop_goes_on(
+    config: Config, run: Path, limit: float | None, passed: bool
+) -> None:
+    def half_undecided(flags: dict[str, str]) -> int:
+        return prepare(flags, branch_a_engine_fallback=np.arange(6) % 2 == 0)
+
+    (record,) = drive(
+        config(iters=1, max_fallback_rate=limit), runner=Stages({("prepare", 0): half_undecided})
+    ).iters
+    assert record.status is Status.PROMOTED
+    assert record.stage3_validation is not None
+    verdict = record.stage3_validation["S3.5"]
+    assert (verdict["severity"], verdict["passed"]) == ("soft", passed)
+    assert verdict["numbers"] == {"rate": 0.5, "limit": 0.2 if limit is None else limit}
+    assert record.stage3_validation["config"]["max_fallback_rate"] == verdict["numbers"]["limit"]
 
 
 def test_three_iterations_without_change_are_called_a_plateau(

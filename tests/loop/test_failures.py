@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,14 @@ def _truncate(path: str) -> Callable[[Flags], None]:
     return truncate
 
 
+def _link(path: str) -> Callable[[Flags], None]:
+    def link(flags: Flags) -> None:
+        file = Path(flags[path])
+        file.symlink_to(file.rename(file.with_name("elsewhere.npz")))
+
+    return link
+
+
 def _rewrite(path: str, **changes: Any) -> Callable[[Flags], None]:
     def rewrite(flags: Flags) -> None:
         arrays, meta = load_npz(Path(flags[path]))
@@ -191,6 +200,7 @@ OUT = "--out"
         (lambda flags: Path(flags[OUT]).unlink(), "no such file"),
         (lambda flags: Path(flags[OUT]).write_bytes(b""), "not an npz"),
         (_truncate(OUT), "damaged"),
+        (_link(OUT), "is a link to"),
         (_flip(OUT), "damaged"),
         (_drop(OUT, "branch_a_engine_fallback"), "has no 'branch_a_engine_fallback'"),
         (_rewrite(OUT, branch_r_target=lambda a: a[:, :3]), r"'branch_r_target' is float32\[14, 3\]"),
@@ -245,6 +255,10 @@ def _rereport(**more: Any) -> Callable[[Flags], None]:
         (_drop(WEIGHTS, "knots"), "its arrays are"),
         (_rereport(output={"sha256": "0" * 64}), "it is the report of another fit"),
         (_rereport(inputs={"td_cache": {"sha256": "0" * 64}}), "it is the report of another fit"),
+        (_rereport(output="x"), "it is the report of another fit"),
+        (_rereport(inputs=[1]), "it is the report of another fit"),
+        (_link(WEIGHTS), "is a link to"),
+        (lambda f: shutil.copy(f["--resume"], f[WEIGHTS]), "report of another fit|is V_snap itself"),
         (lambda flags: _report(flags).unlink(), "no such file"),
         (lambda flags: _report(flags).write_bytes(b'{"history": '), "not valid JSON"),
         (lambda flags: _report(flags).write_bytes(b"[]"), "is not a JSON object"),

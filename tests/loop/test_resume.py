@@ -259,7 +259,7 @@ def test_a_full_disk_is_named_and_the_run_resumes_when_there_is_room(
 
     with monkeypatch.context() as m:
         m.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match=f"cannot write {run}.*No space left on device .*; free space"):
+        with pytest.raises(StorageError, match=f"cannot write {run}.*No space left on device.*; free space"):
             drive(config(iters=3), runner=Stages())
     check_invariants(run)
     drive(config(iters=3), runner=Stages())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,68 @@ def test_what_changes_no_output_changes_nothing(config: Config, stopped: Any, ch
 def test_another_program_in_place_of_a_stage_makes_its_own_output(config: Config, stopped: Any) -> None:
     stopped("fit")
     assert resume(config(prepare_cmd="true prepare"))[0] == "prepare"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    return tmp_path / "mine.py"
+
+
+def test_only_what_a_program_of_the_user_finished_is_taken_back(config: Config, run: Path, program: Path) -> None:
+    """It may write plausible files as it goes, and fail after that."""
+    program.write_text("")
+    mine = config(iters=1, fit_cmd=f"{sys.executable} {program} fit")
+    with pytest.raises(HardAbort):
+        drive(mine, runner=Stages({("fit", 0): lambda flags: fit(flags) + 1}))
+    with pytest.raises(Interrupted):
+        drive(mine, runner=Stages({("fit", 0): stopped_after(fit)}))
+    assert resume(mine) == ["fit"]
+
+
+def test_a_program_that_was_edited_makes_its_own_output(
+    config: Config, run: Path, program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program.write_text("first")
+    mine = {"fit_cmd": f"{sys.executable} {program} fit"}
+    with pytest.raises(Reverted):
+        drive(config(**mine), runner=Stages({("fit", 1): reverts}))
+    stages = Stages()
+    with pytest.raises(Reverted):  # unchanged: taken back
+        drive(config(**mine), runner=stages)
+    assert stages.calls == []
+    program.write_text("second")
+    assert resume(config(**mine)) == ["fit"]
+    assert "iter1: fit runs again: fit's code changed" in capsys.readouterr().out
+
+
+def test_replays_that_grew_make_new_targets(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    games = tmp_path / "games"
+    games.mkdir()
+    (games / "a.json").write_text("a")
+    with pytest.raises(Interrupted):
+        drive(config(replays=games), runner=Stages({("prepare", 0): stopped_after(prepare)}))
+    (games / "b.json").write_text("b")
+    assert resume(config(replays=games))[0] == "prepare"
+    assert "iter0: prepare runs again: the replay files changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("spoil", ["lost", "of other replays"])
+def test_a_cache_without_its_outcome_rows_is_made_again(config: Config, run: Path, spoil: str) -> None:
+    """fit would miss them, at every start."""
+
+    def whole(flags: Flags) -> int:
+        save_npz(Path(flags["--mc-rows"]), {}, {"replay_set_hash": "a"})
+        return prepare_with(replay_set_hash="a")(flags)
+
+    with pytest.raises(Interrupted):
+        drive(config(iters=1), runner=Stages({("prepare", 0): stopped_after(whole)}))
+    if spoil == "lost":
+        (run / "mc_rows.npz").unlink()
+    else:
+        save_npz(run / "mc_rows.npz", {}, {"replay_set_hash": "b"})
+    assert resume(config(iters=1))[0] == "prepare"
 
 
 def test_a_cache_is_found_again_under_settings_that_come_back(config: Config, stopped: Any, run: Path) -> None:

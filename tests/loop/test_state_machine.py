@@ -161,6 +161,7 @@ class Runs(RuleBasedStateMachine):
             except STOPS as e:
                 ends.append(type(e))
         assert len(ends) in (0, 2)
+        assert len(set(ends)) <= 1
         assert self.weights(self.run_dir) == self.weights(twin / "td_loop_t")
         shutil.rmtree(twin)
 
@@ -170,7 +171,7 @@ class Runs(RuleBasedStateMachine):
         try:
             with trouble(moment, OSError(code, os.strerror(code))):
                 drive(self.config(iters), runner=Stages())
-        except (StorageError, OSError, *STOPS):
+        except (StorageError, *STOPS):
             pass
 
     @precondition(lambda self: self.run_dir.exists())

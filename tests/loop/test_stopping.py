@@ -58,7 +58,7 @@ def stopped(stop: Stop, words: list[str], folder: Path, *, in_driver: bool) -> s
             process.send_signal(signum)
         if in_driver:
             (folder / "go").touch()
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=20)
     assert process.returncode == 128 + stop.signums[0]
     wait_until(lambda: not session(process.pid))
     return err
@@ -155,7 +155,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 PREPARE = [
     Stop("import td_loop.prepare.run", (INT,), ["interrupted"]),
     Stop("call td_loop.prepare.run:compile_kernels", (TERM,), ["interrupted"]),
-    Stop("call td_loop.prepare.pool:wait", (INT,), ["interrupted"]),
+    Stop("call td_loop.prepare.pool:_wait_for", (INT,), ["interrupted"]),
     Stop("call td_loop.files:np.savez#2", (TERM, TERM), ["interrupted"]),  # half of branch_data.npz is written
 ]
 FIT = [
@@ -175,7 +175,7 @@ def test_a_signal_in_prepare(stop: Stop, toy: Toy, tmp_path: Path) -> None:
 
 def test_a_signal_in_the_search_of_every_worker(toy: Toy, tmp_path: Path) -> None:
     stop = Stop("", (INT,), ["interrupted"])
-    words = [*toy.words(tmp_path), "--k", "1", "--game", "tests.loop.slow_game:SEARCHING"]
+    words = [*toy.words(tmp_path), "--k", "1", "--game", "tests.loop.slow_game:TOY"]
     assert "in iteration 0; the same command resumes the run" in stopped(stop, words, tmp_path, in_driver=False)
     check(tmp_path / "td_loop_t", stop)
 
@@ -186,4 +186,25 @@ def test_a_signal_in_fit(stop: Stop, toy: Toy, tmp_path: Path) -> None:
     words = [*toy.words(tmp_path), "--prepare-cmd", shlex.join(copy)]
     words += ["--fit-cmd", stage_command("fit", stop.moment)]
     assert "in iteration 0; the same command resumes the run" in stopped(stop, words, tmp_path, in_driver=False)
+    check(tmp_path / "td_loop_t", stop)
+
+
+# --- the real game and the real fit ------------------------------------------------------------------------------
+
+
+def test_a_signal_in_the_real_search_and_in_the_real_fit(tmp_path: Path) -> None:
+    where = ["--tag", "t", "--iters", "1", "--runs-dir", str(tmp_path), "--n", "40", "--workers", "2"]
+    search = tmp_path / "search"
+    search.mkdir()
+    stop = Stop("", (TERM,), ["interrupted"])
+    words = [*where, "--k", "1", "--budget-s", "0.2", "--game", "tests.loop.slow_game:ORBIT_WARS"]
+    assert "in iteration 0; the same command resumes the run" in stopped(stop, words, search, in_driver=False)
+    check(tmp_path / "td_loop_t", stop)
+
+    fit = tmp_path / "fit"
+    fit.mkdir()
+    stop = Stop("say call td_loop.fit.trainer:Trainer.step#200", (INT,), ["interrupted"])
+    words = [*where, "--k", "0", "--epochs", "100", "--batches-per-epoch", "10000"]
+    words += ["--fit-cmd", stage_command("fit", stop.moment)]
+    assert "in iteration 0; the same command resumes the run" in stopped(stop, words, fit, in_driver=False)
     check(tmp_path / "td_loop_t", stop)

@@ -35,6 +35,15 @@ def test_a_toy_game_runs_through_the_loop_and_a_resumed_run_ends_with_the_same_w
     assert not np.array_equal(first, second)
 
 
+def test_any_number_of_workers_ends_with_the_same_weights(tmp_path: Path) -> None:
+    flags = toy_flags(tmp_path)
+    hashes = set()
+    for workers in (1, 2, 5):
+        assert run(flags, tmp_path / str(workers), iters=1, workers=workers) == 0
+        hashes.add(records(tmp_path / str(workers))[0]["weights_sha256"])
+    assert len(hashes) == 1
+
+
 def test_the_first_step_of_a_retry_has_half_the_rate_and_its_rows_another_seed(tmp_path: Path) -> None:
     # A rate at which Adam overshoots, judged without tolerance: the first attempt ends worse than it began.
     wild = {"lr_peak": 8.0, "val_regression_tau": 0.0, "val_blowup_tau": 1e6, "epochs": 4}

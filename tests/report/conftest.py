@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from td_loop.errors import TdLoopError
+from td_loop.errors import Interrupted, TdLoopError
 from td_loop.files import save_npz
 from td_loop.loop import rundir
 from td_loop.loop.config import RunConfig
@@ -27,7 +27,7 @@ VALIDATION_GAME = 10_000
 
 def drive_to_its_end(config: RunConfig, script: dict[Any, Any]) -> None:
     """Run, whatever stops it."""
-    with contextlib.suppress(TdLoopError):
+    with contextlib.suppress(TdLoopError, Interrupted):
         drive(config, runner=Stages({**script}))
 
 

@@ -207,6 +207,20 @@ def test_a_damaged_manifest_is_one_line(copy: Copy, capsys: pytest.CaptureFixtur
         assert capsys.readouterr().err.startswith(f"error: {run}/manifest.json: not valid JSON")
 
 
+@pytest.mark.parametrize("value", [5, [], {"n_r": 1}])
+def test_records_that_somebody_spoiled_are_one_line(
+    copy: Copy, capsys: pytest.CaptureFixture[str], value: Any
+) -> None:
+    run = copy("promoted")
+    manifest = read_json(run / "manifest.json")
+    for key in ("prepare", "knot_coverage", "stage3_validation"):
+        manifest["iters"][1][key] = value
+    write_json(run / "manifest.json", manifest)
+    for command in (["status", str(run)], ["explain", str(run), "1"], ["verify", str(run)]):
+        assert main(command) in (0, 65)
+        assert "Traceback" not in capsys.readouterr().err
+
+
 def test_a_run_without_a_manifest_is_one_line(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     run = copy("promoted")
     (run / "manifest.json").unlink()

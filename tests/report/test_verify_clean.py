@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -12,8 +13,12 @@ import pytest
 from td_loop.cli import main
 from td_loop.files import read_json, write_json
 from td_loop.loop import verify
+from td_loop.loop.config import RunConfig
+from td_loop.loop.driver import drive
 from td_loop.loop.lock import run_lock
 from td_loop.loop.verify import examine, faults
+from tests.loop.fakes import Stages, write_bootstrap
+from tests.loop.test_resume import killed_after
 from tests.report.conftest import write_rows
 
 NAMES = ["promoted", "reverted", "retried", "aborted", "failed", "interrupted", "stopped", "trimmed"]
@@ -164,3 +169,27 @@ def test_tens_of_iterations_are_checked(copy: Copy) -> None:
     write_rows(run)
     found = examine(run)
     assert (found.faults, found.promoted, found.weights) == ((), 40, 41)
+
+
+def test_a_run_killed_after_any_change_on_disk_is_sound_but_for_its_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links come last, so they may still lead where they led before; the next start derives them."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    small = {"tag": "t", "iters": 2, "n": 20, "seg_uniform_tau": 1.0}
+    bootstrap = write_bootstrap(tmp_path / "bootstrap.npz")
+    behind = moment = 0
+    killed = True
+    while killed:
+        folder = tmp_path / f"killed{moment}"
+        config = RunConfig.from_flags({**small, "runs_dir": folder, "bootstrap": bootstrap})
+        killed = killed_after(moment, lambda config=config: drive(config, runner=Stages()), monkeypatch)
+        run = folder / "td_loop_t"
+        found = faults(run)
+        assert {fault.file for fault in found} <= {"latest_good.npz", "best_val.npz"}
+        behind += bool(found)
+        drive(config, runner=Stages())
+        assert faults(run) == []
+        moment += 1
+    assert moment > 15
+    assert behind > 0
