@@ -44,7 +44,7 @@ def landing(position: Position, moves: list[tuple[int, float, int]]) -> tuple[in
     src = int(moves[0][0])
     n = int(state.head[N_PLANETS])
     differs = (state.p_owner[:n] != idle.p_owner[:n]) | (state.p_ships[:n] != idle.p_ships[:n])
-    differs[src] = False
+    differs[src:][:1] = False  # unless it was a comet and has left meanwhile
     hit = np.flatnonzero(differs)
     return eta, int(hit[0]) if len(hit) else None
 

@@ -6,9 +6,16 @@ from hypothesis import strategies as st
 
 from td_loop.games.orbit_wars.agents import AGENTS
 from td_loop.games.orbit_wars.aim import LAUNCH_GAP, trace
-from td_loop.games.orbit_wars.forecast import TICKS, Forecast, add_arrival, begin, forecast_for, holding
+from td_loop.games.orbit_wars.forecast import (
+    TICKS,
+    Forecast,
+    add_arrival,
+    begin,
+    forecast_for,
+    holding,
+    shortfall,
+)
 from td_loop.games.orbit_wars.paths import path_table
-from td_loop.games.orbit_wars.planner import shortfall
 from td_loop.games.orbit_wars.state import N_PLANETS, Position
 from tests.orbit_wars_agents.positions import GAMES, TURNS, positions
 

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from td_loop.games.orbit_wars.aims import make_aims
 from td_loop.games.orbit_wars.engine import step
 from td_loop.games.orbit_wars.forecast import Forecast, begin, forecast_for, holding, send
 from td_loop.games.orbit_wars.paths import path_table
@@ -16,7 +17,6 @@ from td_loop.games.orbit_wars.propose import (
     order_pairs,
     propose_group,
     propose_single,
-    shortfall,
 )
 from td_loop.games.orbit_wars.state import N_PLANETS, Position
 from tests.orbit_wars_agents.positions import known_only
@@ -27,9 +27,9 @@ def proposed(pos: Position, seat: int) -> tuple[Forecast, Pool]:
     """All candidates of `seat`."""
     board, state = pos
     paths = path_table(board)
-    fc, pool = forecast_for(pos, 0.97), make_pool(len(state.p_x))
+    fc, pool = forecast_for(pos, 0.97), make_pool(len(state.p_x), make_aims(len(state.p_x)))
     begin(fc, board, paths, state)
-    order_pairs(pool, fc, state, seat)
+    order_pairs(pool, fc, state, seat, np.ones(len(state.p_x), np.bool_))
     for q in range(pool.at[0]):
         propose = propose_group if pool.source[q] == SEVERAL else propose_single
         propose(pool, q, fc, board, paths, state, seat)
@@ -111,17 +111,13 @@ def test_pairs_are_named_once_and_sources_are_ones_own(pos: Position, seat: int)
 
 
 @settings(max_examples=25)
-@given(played())
-def test_a_shortfall_made_good_before_the_blow_saves_the_planet(pos: Position) -> None:
-    fc, _ = proposed(pos, 0)
-    for i in range(pos.state.head[N_PLANETS]):
-        tick, lacking = shortfall(fc, i)
-        owner = int(fc.owner[i])
-        if owner < 0 or lacking == 0 or tick >= fc.gone[i]:
-            continue
-        assert holding(fc, i, tick)[0] != owner
-        fc.ships[i] += lacking
-        assert holding(fc, i, tick)[0] == owner
-        fc.ships[i] -= 1
-        assert holding(fc, i, tick)[0] != owner
-        fc.ships[i] -= lacking - 1
+@given(played(), st.integers(0, 1), st.data())
+def test_only_wanted_targets_are_paired(pos: Position, seat: int, data: st.DataObject) -> None:
+    fc, pool = proposed(pos, seat)
+    every = {(int(a), int(b)) for a, b in zip(pool.source, pool.target[: pool.at[0]], strict=False)}
+    n = int(pos.state.head[N_PLANETS])
+    wanted = np.zeros(len(pos.state.p_x), np.bool_)
+    wanted[data.draw(st.lists(st.integers(0, n - 1), max_size=5))] = True
+    order_pairs(pool, fc, pos.state, seat, wanted)
+    some = {(int(a), int(b)) for a, b in zip(pool.source, pool.target[: pool.at[0]], strict=False)}
+    assert some == {pair for pair in every if wanted[pair[1]]}

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from td_loop.games.orbit_wars.aims import make_aims
 from td_loop.games.orbit_wars.engine import alive
 from td_loop.games.orbit_wars.features import N_FEATURES, make_lay, survey
 from td_loop.games.orbit_wars.forecast import Forecast, begin, forecast_for
@@ -13,6 +14,7 @@ from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.plan import (
     DONE,
     EVALS,
+    MIN_GAIN,
     N_PLAN,
     Judge,
     Plan,
@@ -51,13 +53,18 @@ class Bench(NamedTuple):
 def bench(pos: Position, seat: int) -> Bench:
     """An empty plan for `seat`."""
     capacity = len(pos.state.p_x)
-    fc, lay, pool, v = forecast_for(pos, 0.97), make_lay(capacity), make_pool(capacity), value_by_hand()
+    fc, lay, pool, v = (
+        forecast_for(pos, 0.97),
+        make_lay(capacity),
+        make_pool(capacity, make_aims(capacity)),
+        value_by_hand(),
+    )
     begin(fc, pos.board, path_table(pos.board), pos.state)
     survey(lay, pos.state)
     row = np.zeros((4, N_FEATURES), np.float32)
     judge = Judge(v.knots, v.coef[segment_of(pos.board.n_players)], alive(pos), lay, row)
     plan = make_plan(pool)
-    start_plan(plan, pool, fc, judge, pos.state, seat)
+    start_plan(plan, pool, fc, judge, pos.state, seat, np.ones(capacity, np.bool_), 64, MIN_GAIN)
     return Bench(pos, plan, pool, fc, judge)
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,9 +16,10 @@ from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.engine import outcome, step
 from td_loop.games.orbit_wars.features import N_FEATURES
 from td_loop.games.orbit_wars.game import GAME
-from td_loop.games.orbit_wars.search import SLICE, OrbitSearch
+from td_loop.games.orbit_wars.meter import SLICE
+from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, STEP, Action, Position, copy_state
-from tests.orbit_wars_agents.positions import positions
+from tests.orbit_wars_agents.positions import GAMES, positions
 from tests.orbit_wars_play.values import played, value_by_hand
 
 SEARCH = OrbitSearch(value_by_hand())
@@ -52,6 +55,28 @@ def test_real_games_too(real_replays_store: list[Position]) -> None:
             action = decide(pos, seat, 60)
             made = GAME.partial(pos, seat, action, len(action)).state
             assert made.head[N_FLEETS] == pos.state.head[N_FLEETS] + len(action)
+
+
+def test_states_that_no_game_comes_to_get_legal_launches_too() -> None:
+    rng = np.random.default_rng(5)
+    launched = 0
+    for k in range(2000):
+        game = GAMES[k % len(GAMES)]
+        frames = positions(*game)
+        pos = frames[int(rng.integers(len(frames)))]
+        s = copy_state(pos.state)
+        n, f = int(s.head[N_PLANETS]), int(s.head[N_FLEETS])
+        s.p_owner[:n] = rng.integers(-1, game[1], n)
+        s.p_ships[:n] = np.exp(rng.uniform(0.0, 6.0, n)).astype(np.int64) - 1
+        s.f_owner[:f] = rng.integers(0, game[1], f)
+        s.f_angle[:f] = rng.uniform(-np.pi, np.pi, f)
+        spoilt = Position(pos.board, s)
+        seat = int(rng.integers(game[1]))
+        action = decide(spoilt, seat, int(rng.integers(1, 60)), seed=k)
+        made = GAME.partial(spoilt, seat, action, len(action)).state
+        assert made.head[N_FLEETS] == f + len(action)
+        launched += len(action)
+    assert launched > 1000
 
 
 @settings(max_examples=30)
@@ -162,6 +187,42 @@ def test_it_beats_the_starter_agent() -> None:
         else:
             won += held[me]
     assert won >= 2.0
+
+
+def test_decisions_leave_nothing_behind() -> None:
+    """Buffers are made once: many more decisions hold no more arrays."""
+    pos = positions(11, 2)[60]
+    arrays = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
+    held = []
+    tracemalloc.start()
+    for _ in range(2):
+        for _ in range(100):
+            decide(pos, 0, 200)
+        gc.collect()
+        traces = tracemalloc.take_snapshot().filter_traces([arrays]).traces
+        held.append(sum(trace.size for trace in traces))
+    tracemalloc.stop()
+    assert held[1] - held[0] < 4096
+
+
+def test_a_seat_that_will_be_alone_has_won() -> None:
+    """The last planet of the last opponent is worth more than anything else."""
+    pos = new_game(5, 2)
+    s = copy_state(pos.state)
+    n = int(s.head[N_PLANETS])
+    fixed = [i for i in range(n) if not pos.board.rotates[i]]
+    a, b = min(
+        itertools.combinations(fixed, 2),
+        key=lambda p: np.hypot(s.p_x[p[0]] - s.p_x[p[1]], s.p_y[p[0]] - s.p_y[p[1]]),
+    )
+    s.p_owner[:n], s.p_ships[:n] = 0, 3
+    s.p_owner[b], s.p_ships[b], s.p_ships[a] = 1, 20, 200
+    last_stand = Position(pos.board, s)
+    while not last_stand.state.head[DONE] and last_stand.state.head[STEP] < 25:
+        last_stand = step(last_stand, [decide(last_stand, 0, 300), None])
+    held = outcome(last_stand)
+    assert held is not None
+    assert held[0] == 1.0
 
 
 def test_weights_of_other_features_are_refused() -> None:

@@ -33,10 +33,16 @@ def make_aims(capacity: int) -> Aims:
 
 
 @kernel
+def forget(aims: Aims) -> None:
+    """Remember nothing: another state begins."""
+    aims.n[:] = 0
+
+
+@kernel
 def aim_once(
     aims: Aims, board: Board, paths: PathTable, state: State, src: int, dst: int, ships: int
 ) -> tuple[bool, float, int]:
-    """`aim`, computed at most once while it is remembered. `aims.n` must be cleared when the state changes."""
+    """`aim`, computed at most once while it is remembered. Call `forget` when the state changes."""
     n = aims.n[src, dst]
     for w in range(min(n, WAYS)):
         if aims.ships[src, dst, w] == ships:

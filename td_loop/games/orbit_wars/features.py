@@ -2,9 +2,12 @@
 
 Everything is taken from the forecast, so a launch shows by its consequences: ships count where they land, a planet
 that a fleet will take counts as taken. What is common to all seats says nothing under a softmax over seats, so the
-turn enters only through products. Nothing counts that a search could have for the asking (ships under way as such,
-say: a value function that was fitted to like them makes it launch for the sake of launching). `C` planets, `F`
-features; near and far are the marks of `forecast.py`.
+turn enters only through products. Nothing counts that a search could have for the asking (ships under way as
+such, say: a value function that was fitted to like them makes it launch for the sake of launching). What is said
+of planets is relative to what a seat can get or lose, and at its best when nothing is left to get: or the capture
+of an opponent's last planet would look like a loss (of targets), and won games would not end.
+
+`C` planets, `F` features; near and far are the marks of `forecast.py`.
 """
 
 from __future__ import annotations
@@ -40,11 +43,11 @@ FEATURE_NAMES = (
     "ships_log",  # log of own ships over those of the opponent with most, near
     "prod_log",  # log of own production over that of the opponent with most, far
     "ships_lead",  # ships ahead of that opponent, in units of what will be made in the next LEAD_TURNS turns
-    "neutral",  # production of neutral planets, as far as they lie in own reach, per owned production
+    "neutral",  # share of the board's production that is neutral, as far as it lies in own reach
     "neutral_cheap",  # the same, planets with small garrisons only
-    "danger",  # own production that the strongest opponent around could take, per owned production
-    "strike",  # production of opponents that one's own ships around could take
-    "hold",  # own production that is safe from the strongest opponent around
+    "danger",  # part of own production that the strongest opponent around could take
+    "strike",  # part of the opponents' production that one's own ships around could take
+    "hold",  # share of all owned production that is own and safe from the strongest opponent around
     "territory",  # share of the board's production that lies in own reach
     "pressure",  # mean share of reach over all planets
     "frontier",  # how near own garrisons are to opponents
@@ -94,6 +97,12 @@ def survey(lay: Lay, state: State) -> None:
 @inlined
 def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0.0 else 0.0
+
+
+@inlined
+def _part(part: float, whole: float) -> float:
+    """As `_share`, of something that is had to the full when there is none of it."""
+    return part / whole if whole > 0.0 else 1.0
 
 
 @inlined
@@ -171,7 +180,12 @@ def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
         wealth_log = math.log((wealth + 10.0) / (richest + 10.0))
         # -- how its planets lie
         neutral, cheap, danger, strike, hold, territory, pressure = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        garrisons, frontier, outward = 0.0, 0.0, 0.0
+        garrisons, frontier, outward, own, targets, others = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for j in range(n):
+            if fc.prod_at[2, j] > 0 and fc.owner_at[2, j] != s:
+                others += 1.0
+                if fc.owner_at[2, j] >= 0:
+                    targets += fc.prod_at[2, j]
         for i in range(n):
             if fc.prod_at[2, i] == 0:
                 continue  # a comet that is gone by then: nothing to hold, to fear or to take
@@ -191,9 +205,11 @@ def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
                 cheap += prod * share * math.exp(-fc.ships_at[2, i] / CHEAP)
             elif owner == s:
                 risk = strongest / (mine + strongest + 1.0)
+                own += prod
                 danger += prod * risk * risk
                 hold += prod * (1.0 - risk)
-                enemy, other = 0.0, 0.0
+                enemy = 0.0 if targets > 0.0 else 1.0
+                other = 0.0 if others > 0.0 else 1.0
                 for j in range(n):
                     if fc.owner_at[2, j] != s and fc.prod_at[2, j] > 0:
                         other = max(other, close[i, j])
@@ -218,10 +234,10 @@ def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
         row[9] = math.log((sums[NEAR, s] + 10.0) / (other_ships + 10.0))
         row[10] = math.log((sums[PROD_FAR, s] + 2.0) / (other_prod + 2.0))
         row[11] = (sums[NEAR, s] - other_ships) / (total[NEAR] + total[PROD_NEAR] * turns + 1.0)
-        row[12] = neutral / owned
-        row[13] = cheap / owned
-        row[14] = danger / owned
-        row[15] = strike / owned
+        row[12] = neutral / (board_prod + 1.0)
+        row[13] = cheap / (board_prod + 1.0)
+        row[14] = _part(danger, own)
+        row[15] = _part(strike, targets)
         row[16] = hold / owned
         row[17] = territory / (board_prod + 1.0)
         row[18] = pressure / max(n, 1)

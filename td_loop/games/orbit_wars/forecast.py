@@ -156,6 +156,34 @@ def holding(fc: Forecast, planet: int, tick: int) -> tuple[int, int]:
 
 
 @kernel
+def shortfall(fc: Forecast, planet: int, seat: int, eta: int, until: int) -> tuple[int, int, int]:
+    """How many ships `seat` lacks on `planet` from tick `eta` on to hold it until tick `until`.
+
+    Returns:
+        (ships, since, holder): ships to land at `eta`, the first tick in which somebody else holds the planet, and
+        who; (0, until, seat) when `seat` holds it anyway.
+    """
+    until = min(until, fc.gone[planet] - 1)
+    if eta > until:
+        return 0, until, seat
+    owner, ships = holding(fc, planet, eta)
+    if owner != seat:
+        return ships + 1, eta, owner
+    at = eta
+    for j in range(fc.n_ticks[planet]):
+        tick = fc.ticks[planet, j]
+        if tick <= eta:
+            continue
+        if tick > until:
+            break
+        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet], tick)
+        at = tick
+        if owner != seat:
+            return ships + 1, tick, owner
+    return 0, until, seat
+
+
+@kernel
 def spare(fc: Forecast, planet: int) -> int:
     """Ships that can leave the planet now without its owner losing it to a fleet that is under way."""
     owner, ships, prod = fc.owner[planet], fc.ships[planet], fc.prod[planet]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.orbit_wars.features import Lay, features
+from td_loop.games.orbit_wars.features import C_PROD, FAR, Lay, features
 from td_loop.games.orbit_wars.forecast import SEATS, Forecast, send
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.propose import SEVERAL, SLOTS, Pool, order_pairs, propose_group, propose_single
@@ -29,16 +29,17 @@ from td_loop.value.kernel import seat_score
 
 MAX_PLAN = 64
 """Launches of one turn."""
-WAVE = 64
-"""Pairs looked at before the first launches are made, and again each time that nothing gains any more."""
-MIN_GAIN = 1e-3
+MIN_GAIN = 1e-2
 """A launch must raise the log odds of winning by this much: what gains less is noise that moves ships about."""
+
+WON = 30.0
+"""Log odds of a seat that will be the only one left; up to twice that if others make nothing any more."""
 
 # What Plan.version holds beside a version
 DEAD = -1
 
 # Positions in Plan.at
-VERSION, N_PLAN, SEAT, EVALS, DONE, WAVE_END, NEXT_PAIR, NEXT_SLOT, N_MADE = range(9)
+VERSION, N_PLAN, SEAT, EVALS, DONE, WAVE, WAVE_END, NEXT_PAIR, NEXT_SLOT, N_MADE = range(10)
 
 
 class Judge(NamedTuple):
@@ -54,8 +55,8 @@ class Judge(NamedTuple):
 class Plan(NamedTuple):
     """The launches made so far, and the gains of the pool's candidates."""
 
-    at: I64  # [9] see the positions above
-    value: F64  # [1] log odds of winning with the plan as it is
+    at: I64  # [10] see the positions above
+    value: F64  # [2] log odds of winning with the plan as it is; the least gain
     gain: F64  # [Q, SLOTS] what the candidate adds
     version: I64  # [Q, SLOTS] version of the plan for which the gain was found, or DEAD
     proposed: npt.NDArray[np.bool_]  # [Q]
@@ -78,7 +79,7 @@ def make_plan(pool: Pool) -> Plan:
         return np.zeros(shape, np.int64)
 
     return Plan(
-        ints(9), np.zeros(1), np.zeros((q, SLOTS)), ints(q, SLOTS), np.zeros(q, np.bool_), np.zeros(q, np.bool_),
+        ints(10), np.zeros(2), np.zeros((q, SLOTS)), ints(q, SLOTS), np.zeros(q, np.bool_), np.zeros(q, np.bool_),
         ints(MAX_PLAN), ints(MAX_PLAN), ints(MAX_PLAN), ints(MAX_PLAN), np.zeros(MAX_PLAN), ints(MAX_PLAN),
         ints(MAX_PLAN), ints(MAX_PLAN),
     )  # fmt: skip
@@ -86,34 +87,54 @@ def make_plan(pool: Pool) -> Plan:
 
 @kernel
 def log_odds(fc: Forecast, judge: Judge, seat: int) -> float:
-    """log(V / (1 - V)) of `seat`: the same order as V, without its flatness near 0 and 1."""
+    """log(V / (1 - V)) of `seat`: the same order as V, without its flatness near 0 and 1.
+
+    A seat that will have nothing left is out: V, which has seen such states only in passing, is not asked.
+    To be the only one left is to have won, the more so the sooner: if it were always worth the same, a plan that
+    waits would do as well, in every turn again.
+    """
     features(fc, judge.lay, judge.row)
+    ships = judge.lay.sums[FAR]
+    if ships[seat] == 0.0:
+        return -WON
     mine = 0.0
     top = -1e300
     total = 0.0  # of exp(score - top) over the opponents
     for s in range(fc.span[SEATS]):
         if s == seat:
             mine = seat_score(judge.row[s], judge.knots, judge.coef)
-        elif judge.alive[s]:
+        elif judge.alive[s] and ships[s] > 0.0:
             x = seat_score(judge.row[s], judge.knots, judge.coef)
             if x > top:
                 total = total * math.exp(top - x) + 1.0
                 top = x
             else:
                 total += math.exp(x - top)
+    made = judge.lay.sums[C_PROD]
     if total == 0.0:
-        return 0.0  # alone on the board: nothing to decide
-    return mine - top - math.log(total)
+        return float(WON * (1.0 + made[seat] / (judge.lay.total[C_PROD] + 1.0)))
+    return float(min(mine - top - math.log(total), WON))
 
 
 @kernel
-def start_plan(plan: Plan, pool: Pool, fc: Forecast, judge: Judge, state: State, seat: int) -> None:
-    """An empty plan for `seat`. Its value is the first evaluation."""
-    order_pairs(pool, fc, state, seat)
+def start_plan(
+    plan: Plan, pool: Pool, fc: Forecast, judge: Judge, state: State, seat: int,
+    targets: B1, wave: int, least: float,
+) -> None:  # fmt: skip
+    """An empty plan for `seat`. Its value is the first evaluation.
+
+    Args:
+        targets: bool[C] planets that launches may go to.
+        wave: pairs looked at before the first launches are made, and again each time that nothing gains any more.
+        least: a launch must raise the log odds by this much.
+    """
+    order_pairs(pool, fc, state, seat, targets)
     plan.at[:] = 0
     plan.at[SEAT] = seat
     plan.at[EVALS] = 1
-    plan.at[WAVE_END] = min(WAVE, pool.at[0])
+    plan.at[WAVE] = wave
+    plan.at[WAVE_END] = min(wave, pool.at[0])
+    plan.value[1] = least
     plan.at[NEXT_SLOT] = SLOTS
     plan.value[0] = log_odds(fc, judge, seat)
     for q in range(pool.at[0]):
@@ -208,9 +229,9 @@ def _propose_next(plan: Plan, pool: Pool, fc: Forecast, board: Board, paths: Pat
 
 @kernel
 def _best(plan: Plan, pool: Pool, fc: Forecast) -> tuple[int, int]:
-    """(pair, slot) of the largest known gain above MIN_GAIN that can be paid for; (-1, 0) if there is none."""
+    """(pair, slot) of the largest known gain above the least that can be paid for; (-1, 0) if there is none."""
     best, slot = -1, 0
-    most = MIN_GAIN
+    most = plan.value[1]
     for q in range(plan.at[WAVE_END]):
         for s in range(SLOTS):
             if plan.version[q, s] != DEAD and plan.gain[q, s] > most:
@@ -244,7 +265,7 @@ def advance(
             elif q >= 0 and not evaluates:
                 make_candidate(plan, pool, fc, q, s)
             elif q < 0 and plan.at[WAVE_END] < pool.at[0]:
-                plan.at[WAVE_END] = min(plan.at[WAVE_END] + WAVE, pool.at[0])
+                plan.at[WAVE_END] = min(plan.at[WAVE_END] + plan.at[WAVE], pool.at[0])
             elif q < 0:
                 plan.at[DONE] = 1
         if evaluates:

@@ -22,13 +22,13 @@ from td_loop.games.orbit_wars.forecast import (
     TICKS,
     Forecast,
     add_arrival,
-    holding,
     send,
+    shortfall,
     spare,
 )
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import B1, F64, I64, STEP, Board, State
-from td_loop.games.orbit_wars.turn import fight, fleet_speed
+from td_loop.games.orbit_wars.turn import fleet_speed
 from td_loop.kernels import inlined, kernel
 
 MAX_LAUNCHES = 48
@@ -98,34 +98,6 @@ def _estimated_eta(board: Board, paths: PathTable, state: State, src: int, dst: 
         x = paths.x[row, dst]
         y = paths.y[row, dst]
     return eta
-
-
-@inlined
-def shortfall(fc: Forecast, planet: int, seat: int, eta: int, until: int) -> tuple[int, int, int]:
-    """How many ships `seat` lacks on `planet` from tick `eta` on to hold it until tick `until`.
-
-    Returns:
-        (ships, since, holder): ships to land at `eta`, the first tick in which somebody else holds the planet, and
-        who; (0, until, seat) when `seat` holds it anyway.
-    """
-    until = min(until, fc.gone[planet] - 1)
-    if eta > until:
-        return 0, until, seat
-    owner, ships = holding(fc, planet, eta)
-    if owner != seat:
-        return ships + 1, eta, owner
-    at = eta
-    for j in range(fc.n_ticks[planet]):
-        tick = fc.ticks[planet, j]
-        if tick <= eta:
-            continue
-        if tick > until:
-            break
-        owner, ships = fight(owner, ships + fc.prod[planet] * (tick - at), fc.arrivals[planet], tick)
-        at = tick
-        if owner != seat:
-            return ships + 1, tick, owner
-    return 0, until, seat
 
 
 @inlined

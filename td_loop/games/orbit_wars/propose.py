@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.orbit_wars.aims import Aims, aim_once, make_aims
-from td_loop.games.orbit_wars.forecast import MARKS, NEVER, PLANETS, TICKS, Forecast, holding, send, spare
+from td_loop.games.orbit_wars.aims import Aims, aim_once
+from td_loop.games.orbit_wars.forecast import MARKS, PLANETS, TICKS, Forecast, holding, send, shortfall, spare
 from td_loop.games.orbit_wars.paths import PathTable
-from td_loop.games.orbit_wars.state import CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
-from td_loop.games.orbit_wars.turn import fight, fleet_speed
+from td_loop.games.orbit_wars.state import B1, CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
+from td_loop.games.orbit_wars.turn import fleet_speed
 from td_loop.kernels import inlined, kernel
 
 SLOTS = 4
@@ -55,8 +55,8 @@ class Pool(NamedTuple):
     aims: Aims
 
 
-def make_pool(capacity: int) -> Pool:
-    """An empty pool for boards of `capacity` planets."""
+def make_pool(capacity: int, aims: Aims) -> Pool:
+    """An empty pool for boards of `capacity` planets; pools of one search may share `aims`."""
     q = capacity * capacity + capacity
     launches = (q, SLOTS, GROUP)
 
@@ -65,16 +65,21 @@ def make_pool(capacity: int) -> Pool:
 
     return Pool(
         ints(1), ints(q), ints(q), np.zeros(q), ints(q, SLOTS), ints(q, SLOTS), ints(*launches),
-        ints(*launches), ints(*launches), np.zeros(launches), make_aims(capacity),
+        ints(*launches), ints(*launches), np.zeros(launches), aims,
     )  # fmt: skip
 
 
 @kernel
-def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
-    """List the pairs of `seat`, nearest first; own planets in no danger later, and only those near the source."""
+def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int, targets: B1) -> None:
+    """List the pairs of `seat`, nearest first; own planets in no danger later, and only those near the source.
+
+    `targets` bool[C]: the planets that matter.
+    """
     n = fc.span[PLANETS]
     q = 0
     for dst in range(n):
+        if not targets[dst]:
+            continue
         wanted = False
         for m in range(1, MARKS):
             wanted = wanted or fc.owner_at[m, dst] != seat
@@ -100,7 +105,6 @@ def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int) -> None:
             pool.key[q] = second + GROUP_DETOUR
             q += 1
     pool.at[0] = q
-    pool.aims.n[:] = 0
     order = np.argsort(pool.key[:q], kind="mergesort")
     source, target = pool.source[:q].copy(), pool.target[:q].copy()
     for j in range(q):
@@ -129,22 +133,6 @@ def glance(board: Board, paths: PathTable, state: State, src: int, dst: int, shi
     off = abs(cx * dy - cy * dx)
     clear = SUN_RADIUS - state.p_radius[dst]
     return eta, along > 0.0 and along < length2 and off * off < clear * clear * length2
-
-
-@kernel
-def shortfall(fc: Forecast, planet: int) -> tuple[int, int]:
-    """(tick, ships) of the first arrival that takes the planet from its owner now, and by how many; (NEVER, 0)."""
-    owner, ships, prod = fc.owner[planet], fc.ships[planet], fc.prod[planet]
-    at = 0
-    for j in range(fc.n_ticks[planet]):
-        tick = fc.ticks[planet, j]
-        if owner >= 0:
-            ships += prod * (tick - at)
-        at = tick
-        now, ships = fight(owner, ships, fc.arrivals[planet], tick)
-        if now != owner:
-            return tick, ships
-    return NEVER, 0
 
 
 @kernel
@@ -192,9 +180,9 @@ def _propose_help(
     src, dst = pool.source[q], pool.target[q]
     have, free = fc.ships[src], spare(fc, src)
     slot = 0
-    tick, lacking = shortfall(fc, dst)
-    if tick < NEVER and eta <= tick:
-        slot = _offer(pool, q, slot, board, paths, state, min(have, lacking + 1), tick)
+    need, tick, _ = shortfall(fc, dst, fc.owner[dst], 0, fc.span[TICKS])
+    if need > 0 and eta <= tick:
+        slot = _offer(pool, q, slot, board, paths, state, min(have, need), tick)
     if free >= 2:
         slot = _offer(pool, q, slot, board, paths, state, free, fc.span[TICKS])
         _offer(pool, q, slot, board, paths, state, (free + 1) // 2, fc.span[TICKS])

@@ -67,11 +67,26 @@ def _changed(plan: Plan) -> None:
 
 
 @kernel
+def send_kept(fc: Forecast, seat: int, kept: Kept, sign: int) -> None:
+    """Send all launches that were remembered, or take them back (`sign` -1)."""
+    for j in range(kept.n[0]):
+        src, dst = kept.launches[SRC, j], kept.launches[DST, j]
+        send(fc, seat, src, dst, sign * kept.launches[SHIPS, j], kept.launches[ETA, j])
+
+
+@kernel
+def reconsider(plan: Plan, pool: Pool, kept: Kept) -> None:
+    """Others have made, or taken back, the launches of `kept`: the pairs of `plan` concerned are proposed anew."""
+    for j in range(kept.n[0]):
+        touched(plan, pool, kept.launches[SRC, j], kept.launches[DST, j])
+
+
+@kernel
 def take_back(plan: Plan, pool: Pool, fc: Forecast, judge: Judge, made: I64) -> None:
-    """Take back all launches whose `made` number is listed, and ban their pairs. One evaluation.
+    """Take back all launches whose `made` number is listed, ban their pairs, find the value. One evaluation.
 
     Args:
-        made: [any] numbers, as in `plan.made`.
+        made: [any] numbers, as in `plan.made`; there may be none.
     """
     n = 0
     for j in range(plan.at[N_PLAN]):
@@ -104,6 +119,7 @@ def go_back(plan: Plan, fc: Forecast, kept: Kept) -> None:
     seat = plan.at[SEAT]
     for j in range(plan.at[N_PLAN]):
         send(fc, seat, plan.src[j], plan.dst[j], -plan.ships[j], plan.eta[j])
+    send_kept(fc, seat, kept, 1)
     n = kept.n[0]
     for j in range(n):
         plan.src[j] = kept.launches[SRC, j]
@@ -114,7 +130,6 @@ def go_back(plan: Plan, fc: Forecast, kept: Kept) -> None:
         plan.made[j] = kept.launches[MADE, j]
         plan.wait[j] = kept.launches[WAIT, j]
         plan.angle[j] = kept.angle[j]
-        send(fc, seat, plan.src[j], plan.dst[j], plan.ships[j], plan.eta[j])
     plan.at[N_PLAN] = n
     plan.value[0] = kept.value[0]
     _changed(plan)

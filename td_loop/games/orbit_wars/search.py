@@ -1,13 +1,13 @@
 """An anytime search: the launches of one seat in one turn, chosen one after another by what V says follows.
 
-First a plan is built greedily (`plan.py`), then parts of it are taken back and filled anew (`revise.py`) as long
-as the budget lasts or until that has failed PATIENCE times. It assumes that nobody launches anything else, and
-never looks at comets that have not appeared.
+First a plan is built greedily (`plan.py`) as if nobody launched anything else. Then it is judged by what V says
+after the opponents' answers (`reply.py`), and bettered in view of them: parts are taken back and filled anew while
+the answers stand, and the new plan is kept if it is better after the answers to *it*. That goes on as long as the
+budget lasts, or until it has failed PATIENCE times. The search never looks at comets that have not appeared.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,32 +17,44 @@ import numpy.typing as npt
 
 from td_loop.errors import WeightsError
 from td_loop.games.base import Budget, Decision
+from td_loop.games.orbit_wars.aims import forget, make_aims
 from td_loop.games.orbit_wars.engine import alive
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, make_lay, survey
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
+from td_loop.games.orbit_wars.meter import Meter, Scene
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.plan import (
-    DONE,
-    EVALS,
+    MIN_GAIN,
     N_PLAN,
+    SEAT,
     Judge,
     Plan,
-    advance,
     close_plan,
+    log_odds,
     make_plan,
     start_plan,
 )
 from td_loop.games.orbit_wars.propose import Pool, make_pool
-from td_loop.games.orbit_wars.revise import SHIPS, SRC, WAIT, Kept, go_back, keep, make_kept, take_back
-from td_loop.games.orbit_wars.state import EPISODE, Action, Position
+from td_loop.games.orbit_wars.reply import Replies
+from td_loop.games.orbit_wars.revise import (
+    SHIPS,
+    SRC,
+    WAIT,
+    Kept,
+    go_back,
+    keep,
+    make_kept,
+    send_kept,
+    take_back,
+)
+from td_loop.games.orbit_wars.state import B1, EPISODE, Action, Position
 from td_loop.value.kernel import segment_of
 from td_loop.value.model import SplineValue
 
-SLICE = 192
-"""Steps between two looks at the clock: a step takes about a microsecond, seldom ten."""
-PATIENCE = 24
+WAVE = 64
+"""Pairs looked at before the first launches are made, and again each time that nothing gains any more."""
+PATIENCE = 200
 """Second thoughts in a row that brought nothing after which the search is content."""
-UNLIMITED = 1 << 60
 
 
 class _Buffers(NamedTuple):
@@ -52,6 +64,8 @@ class _Buffers(NamedTuple):
     kept: Kept
     lay: Lay
     row: npt.NDArray[np.float32]
+    replies: Replies
+    everywhere: B1
 
 
 class OrbitSearch:
@@ -74,54 +88,91 @@ class OrbitSearch:
 
     def __call__(self, pos: Position, seat: int, budget: Budget, rng: np.random.Generator) -> Decision[Action]:
         """The launches of `seat`; none if the clock ran out at once. `evals` alone repeats exactly."""
-        evals = UNLIMITED if budget.evals is None else budget.evals
-        until = math.inf if budget.seconds is None else self._clock() + budget.seconds
-        if self._clock() >= until:
+        meter = Meter(budget, self._clock)
+        if meter.late():
             return Decision(np.zeros((0, 3)), 0)
         board, state = pos
         b = self._buffers_for(pos)
         paths = path_table(board)
         begin(b.forecast, board, paths, state)
         survey(b.lay, state)
+        forget(b.pool.aims)
         coef = self.value.coef[segment_of(board.n_players)]
-        judge = Judge(self.value.knots, coef, alive(pos), b.lay, b.row)
-        plan, kept = b.plan, b.kept
-        start_plan(plan, b.pool, b.forecast, judge, state, seat)
-
-        def fill() -> bool:
-            """Add launches until none gains; False when the budget ends first."""
-            while not plan.at[DONE]:
-                if plan.at[EVALS] >= evals or self._clock() >= until:
-                    return False
-                advance(plan, b.pool, b.forecast, judge, board, paths, state, SLICE, evals)
-            return True
-
-        going = fill()
-        if not going:
-            close_plan(plan, b.pool, b.forecast)
-        keep(kept, plan)
-        failed = 0
-        while going and failed < PATIENCE and kept.n[0] and plan.at[EVALS] < evals:
-            made = np.unique(plan.made[: plan.at[N_PLAN]])
-            out = rng.choice(made, size=min(len(made), 1 + int(rng.integers(2))), replace=False)
-            take_back(plan, b.pool, b.forecast, judge, out)
-            going = fill()
-            plan.banned[:] = False
-            if plan.value[0] > kept.value[0] + 1e-9:
-                keep(kept, plan)
-                failed = 0
-            else:
-                failed += 1
-                go_back(plan, b.forecast, kept)
+        scene = Scene(pos, paths, b.forecast, Judge(self.value.knots, coef, alive(pos), b.lay, b.row))
+        start_plan(b.plan, b.pool, b.forecast, scene.judge, state, seat, b.everywhere, WAVE, MIN_GAIN)
+        meter.spent = 1
+        in_time = meter.grow(scene, b.plan, b.pool)
+        if not in_time:
+            close_plan(b.plan, b.pool, b.forecast)
+        keep(b.kept, b.plan)
+        if in_time and self._begin_replies(scene, b, seat, meter):
+            self._think_again(scene, b, meter, rng)
+        kept = b.kept
         now = np.flatnonzero(kept.launches[WAIT, : kept.n[0]] == 0)
         launches = (kept.launches[SRC, now], kept.angle[now], kept.launches[SHIPS, now])
-        return Decision(np.column_stack(launches).astype(np.float64), int(plan.at[EVALS]))
+        return Decision(np.column_stack(launches).astype(np.float64), meter.spent)
+
+    def _begin_replies(self, scene: Scene, b: _Buffers, seat: int, meter: Meter) -> bool:
+        """Judge the plan by the opponents' answers, which stay in the forecast; False when the budget ended."""
+        send_kept(scene.forecast, seat, b.kept, -1)
+        in_time = b.replies.begin(scene, seat, meter)
+        send_kept(scene.forecast, seat, b.kept, 1)
+        if not in_time or not self._judge(scene, b, meter):
+            return False
+        keep(b.kept, b.plan)
+        b.replies.accept()
+        return True
+
+    def _judge(self, scene: Scene, b: _Buffers, meter: Meter) -> bool:
+        """Set the plan's value to what the answers to it leave; they stay in the forecast. False: too late."""
+        if not b.replies.answer(scene, b.plan, meter):
+            return False
+        b.plan.value[0] = log_odds(scene.forecast, scene.judge, b.plan.at[SEAT])
+        meter.spent += 1
+        return True
+
+    def _think_again(self, scene: Scene, b: _Buffers, meter: Meter, rng: np.random.Generator) -> None:
+        """Better the plan as long as the budget lasts. The best plan and the answers to it are in the forecast."""
+        plan, pool, kept = b.plan, b.pool, b.kept
+        failed = 0
+        made = np.zeros(0, np.int64)  # the first time nothing is taken back: what do the answers ask for?
+        while failed < PATIENCE and not meter.late():
+            b.replies.unsettle(plan, pool)
+            out = rng.permutation(made)[: 1 + int(rng.integers(2))]
+            take_back(plan, pool, scene.forecast, scene.judge, out)
+            meter.spent += 1
+            if failed:  # the longer nothing helps, the more of what was looked at is left out
+                plan.banned[: pool.at[0]] |= rng.random(pool.at[0]) < failed / (2 * PATIENCE)
+            in_time = meter.grow(scene, plan, pool)
+            plan.banned[:] = False
+            if not in_time:
+                return
+            b.replies.withdraw_standing(scene)
+            if not self._judge(scene, b, meter):
+                return
+            if plan.value[0] > kept.value[0] + 1e-9:
+                keep(kept, plan)
+                b.replies.accept()
+                failed = 0
+            else:
+                go_back(plan, scene.forecast, kept)
+                b.replies.reinstate(scene)
+                failed += 1
+            made = np.unique(plan.made[: plan.at[N_PLAN]])
 
     def _buffers_for(self, pos: Position) -> _Buffers:
         key = pos.state.p_x.shape[0], int(pos.board.cfg[EPISODE])
         if key not in self._buffers:
-            pool = make_pool(key[0])
-            forecast = make_forecast(*key, self.value.gamma)
-            row = np.zeros((4, N_FEATURES), np.float32)
-            self._buffers[key] = _Buffers(forecast, pool, make_plan(pool), make_kept(), make_lay(key[0]), row)
+            aims = make_aims(key[0])
+            pool, theirs = make_pool(key[0], aims), make_pool(key[0], aims)
+            self._buffers[key] = _Buffers(
+                make_forecast(*key, self.value.gamma),
+                pool,
+                make_plan(pool),
+                make_kept(),
+                make_lay(key[0]),
+                np.zeros((4, N_FEATURES), np.float32),
+                Replies(theirs, make_plan(theirs), key[0]),
+                np.ones(key[0], np.bool_),
+            )
         return self._buffers[key]
