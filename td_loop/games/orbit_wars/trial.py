@@ -97,7 +97,7 @@ def play(setting: Setting) -> Report:
 
 
 def _play_official(setting: Setting, config: dict[str, Any]) -> Report:
-    from kaggle_environments import make  # type: ignore[import-untyped,unused-ignore]
+    from kaggle_environments import make  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     agents: list[Any] = ["starter"] * setting.n_players
     agents[setting.seat] = setting.main
