@@ -28,8 +28,8 @@ def run_lock(path: Path) -> Iterator[int]:
 
     The kernel holds the lock (flock), not the file's existence or content: a killed driver, or a zero-byte file,
     blocks nobody. The descriptor is not inherited, so a stage that outlives its driver holds nothing either; it
-    is ended before the block begins. Where it cannot be (it runs on another machine), the new epoch refuses what it
-    still writes. Epochs count up from the one in the file, from 1 where there is none.
+    is ended before the block begins. Where it cannot be (it runs on another machine), the new epoch refuses what
+    it still writes. Epochs count up from the one in the file, from 1 where there is none.
 
     Yields:
         How many processes of an earlier driver were ended.
