@@ -2,7 +2,9 @@
 
 A driver that takes a run directory writes a line with a new epoch number into the lock file, and names line and
 file in its environment, which its stages and their workers inherit. A driver that was killed may leave processes
-behind; once another driver has taken over, the line in the file is not theirs any more, and `check` stops them.
+behind; once another driver has taken over, the line in the file is not theirs any more, and `check` stops them. It
+stops the driver itself and its stages where the run directory was moved or deleted under them: they would make it
+anew.
 """
 
 from __future__ import annotations
@@ -21,21 +23,24 @@ EPOCH_FILE = "TD_LOOP_EPOCH_FILE"
 
 
 def check() -> None:
-    """Object if another driver has taken over the run that this process works for.
+    """Object if another driver has taken over the run that this process works for, or if the run is not there.
 
     Every change in `td_loop/files.py` asks this right before it becomes visible. A process that works for no
-    driver, and a lock file that is not there (the run was moved, or deleted), are no reason to object.
+    driver is no reason to object.
 
     Raises:
-        RunInUse: another driver has taken over.
+        RunInUse: another driver has taken over, or the run directory was moved or deleted.
     """
     ours, file = os.environ.get(EPOCH), os.environ.get(EPOCH_FILE)
     if not ours or not file:
         return
     try:
         theirs = first_line(Path(file).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise RunInUse(
+            f"{Path(file).parent} was moved or deleted under the driver ({file} is gone); this process writes "
+            "nothing more; to go on with a run that was moved, give --runs-dir and --tag of its new place"
+        ) from e
     if theirs != ours:
         raise RunInUse(
             f"{Path(file).parent} was taken over by another driver ({theirs or 'just starting'}); this process "

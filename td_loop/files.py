@@ -114,7 +114,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         StorageError: the disk is full, read-only or failing.
     """
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_dir(path.parent)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
         try:
             yield temporary
@@ -145,6 +145,7 @@ def make_dir(path: Path) -> None:
     Raises:
         StorageError: it cannot be made, or a file is in its way.
     """
+    fence.check()  # a run directory that was moved away is not made anew
     with storage_errors(path):
         try:
             path.mkdir(parents=True, exist_ok=True)

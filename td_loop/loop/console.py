@@ -40,6 +40,12 @@ class Console:
             self.warn(text)
 
 
+def orphans_line(ended: int) -> str:
+    """What a driver says that found processes of an earlier one at work."""
+    what = "1 process" if ended == 1 else f"{ended} processes"
+    return f"warning: ended {what} that an earlier driver of this run left behind"
+
+
 def plan_text(
     config: RunConfig, run: Path, manifest: Manifest, *, work: Work, cost: Cost, cores: int, disk: int, free: int
 ) -> str:

@@ -47,8 +47,10 @@ def drive(config: RunConfig, *, runner: StageRunner = run_stage, forecast: Seque
     if not (run / MANIFEST).exists():
         rundir.find_bootstrap(config.bootstrap)  # a wrong one must not leave an empty run behind
     make_dir(run)
-    with run_lock(run / LOCK), Signals() as signals:
+    with run_lock(run / LOCK) as ended, Signals() as signals:
         driver = _Driver(config, run, runner, signals, forecast)
+        if ended:
+            driver.console.warn(text.orphans_line(ended))
         return driver.loop(rundir.open_run(run, config, driver.console.warn))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from td_loop.errors import RunInUse
 from td_loop.fence import epoch, first_line
 from td_loop.files import storage_errors
+from td_loop.loop.orphans import end_orphans
 
 PATIENCE_S = 0.5
 """How long a lock may stay held before it counts as held: a process that was just killed takes a moment to go."""
@@ -22,15 +23,20 @@ _LINE = re.compile(r"epoch (\d+), (process \d+ on .+)")
 
 
 @contextlib.contextmanager
-def run_lock(path: Path) -> Iterator[None]:
+def run_lock(path: Path) -> Iterator[int]:
     """Hold `path` locked while the block runs, in an epoch of its own (see `td_loop.fence`).
 
     The kernel holds the lock (flock), not the file's existence or content: a killed driver, or a zero-byte file,
-    blocks nobody. The descriptor is not inherited, so a stage that outlives its driver holds nothing either; what
-    it still writes, the new epoch refuses. Epochs count up from the one in the file, from 1 where there is none.
+    blocks nobody. The descriptor is not inherited, so a stage that outlives its driver holds nothing either; it
+    is ended before the block begins. Where it cannot be (it runs on another machine), the new epoch refuses what
+    it still writes. Epochs count up from the one in the file, from 1 where there is none.
+
+    Yields:
+        How many processes of an earlier driver were ended.
 
     Raises:
-        RunInUse: another process holds it; the message says which and since when.
+        RunInUse: another process holds it; the message says which and since when; or a process of an earlier
+            driver cannot be ended.
         StorageError: the folder cannot be written.
     """
     with storage_errors(path):
@@ -49,8 +55,9 @@ def run_lock(path: Path) -> Iterator[None]:
         with storage_errors(path):
             # In this order the file holds a whole line at every moment; its first is the one that counts.
             os.ftruncate(fd, os.pwrite(fd, f"{line}\n".encode(), 0))
+        ended = end_orphans(line, path)
         with epoch(line, path):
-            yield
+            yield ended
     finally:
         os.close(fd)
 

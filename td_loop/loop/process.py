@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
+from td_loop import fence
 from td_loop.errors import Interrupted, UsageError
 from td_loop.files import storage_errors
 from td_loop.progress import TERMINAL
@@ -81,8 +82,10 @@ def run_stage(argv: Sequence[str], log: Path, signals: Signals) -> int:
     Raises:
         Interrupted: SIGINT or SIGTERM came; the stage and all processes of its group are gone.
         UsageError: the program cannot be started.
+        RunInUse: the run directory was moved or deleted, or another driver has taken it over.
     """
     signals.check()
+    fence.check()
     with storage_errors(log), log.open("ab", buffering=0) as out, _terminal() as terminal, _lifeline() as lifeline:
         try:
             child = subprocess.Popen(

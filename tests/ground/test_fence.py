@@ -9,7 +9,7 @@ import pytest
 
 from td_loop import fence
 from td_loop.errors import RunInUse
-from td_loop.files import atomic_folder, move, point, remove, write_bytes
+from td_loop.files import atomic_folder, make_dir, move, point, remove, write_bytes
 
 OURS = "epoch 3, process 10 on here since noon"
 THEIRS = "epoch 4, process 11 on here since one"
@@ -75,17 +75,22 @@ def test_only_the_first_line_counts(lock: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [".lock", "file/.lock"])
-def test_a_lock_file_that_is_not_there_is_no_objection(
+def test_a_run_directory_that_was_moved_or_deleted_is_not_made_anew(
     lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     lock.unlink()
     (tmp_path / "file").touch()
     monkeypatch.setenv(fence.EPOCH_FILE, str(tmp_path / gone))
-    fence.check()
+    for change in (lambda d: write_bytes(d / "a", b"late"), new_folder, make_dir):
+        with pytest.raises(RunInUse, match="was moved or deleted under the driver"):
+            change(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", [fence.EPOCH, fence.EPOCH_FILE])
 def test_who_works_for_no_driver_is_never_refused(lock: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     lock.write_text(f"{THEIRS}\n")
     monkeypatch.delenv(name)
+    fence.check()
+    lock.unlink()
     fence.check()

@@ -77,7 +77,8 @@ def test_a_holder_whose_lock_file_was_deleted_gives_way_to_the_next(tmp_path: Pa
     with run_lock(path):
         write_bytes(tmp_path / "a", b"first")
         path.unlink()
-        write_bytes(tmp_path / "a", b"alone")
+        with pytest.raises(RunInUse, match="moved or deleted under the driver"):
+            write_bytes(tmp_path / "a", b"alone")
         with subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True) as second:
             assert second.stdout is not None
             assert second.stdout.readline() == "held\n"
@@ -86,7 +87,7 @@ def test_a_holder_whose_lock_file_was_deleted_gives_way_to_the_next(tmp_path: Pa
             ):
                 write_bytes(tmp_path / "a", b"late")
             second.kill()
-    assert (tmp_path / "a").read_bytes() == b"alone"
+    assert (tmp_path / "a").read_bytes() == b"first"
 
 
 def test_a_killed_holder_leaves_the_lock_free(tmp_path: Path) -> None:
