@@ -271,9 +271,19 @@ def fsync_file(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The hex SHA-256 of a file's bytes."""
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
+    """The hex SHA-256 of a file's bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataError: it cannot be read; the message names it.
+    """
+    try:
+        with path.open("rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        raise DataError(f"{path}: cannot be read: {e.strerror}; see to the disk and the permissions") from e
 
 
 # --- JSON ------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from td_loop.cli import (
     tournament,
     verify,
 )
-from td_loop.errors import Interrupted, StorageError, TdLoopError, UsageError
+from td_loop.errors import DataError, Interrupted, StorageError, TdLoopError, UsageError
 from td_loop.signals import interruptible
 
 app = typer.Typer(
@@ -79,12 +79,14 @@ def _command(args: list[str]) -> int:
 
 @contextlib.contextmanager
 def _output() -> Iterator[None]:
-    """What a command says may go to a log on a full disk: a storage error like others."""
+    """What a command says may go to a log on a full disk, and what it reads may refuse: errors like others."""
     try:
         yield
     except OSError as e:
         # Of a stream that cannot be written Python names no file; of all else it does.
-        if e.filename is not None or e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if e.filename is not None:
+            raise DataError(f"{e.filename}: {e.strerror}; see to the file, the disk and the permissions") from e
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
         raise StorageError(f"cannot write the output: {e.strerror}; free space, then run again") from e
 

@@ -32,8 +32,11 @@ def status_command(
     Reading changes nothing, and does not disturb a driver that is at work.
     """
     from td_loop.files import dumps_json
-    from td_loop.report.find import find_run
+    from td_loop.report.find import find_run, sound_records
     from td_loop.report.status import status, status_text
 
-    found = status(find_run(run, runs_dir))
-    typer.echo(dumps_json(found, indent=True).decode() if as_json else status_text(found))
+    folder = find_run(run, runs_dir)
+    found = status(folder)
+    with sound_records(folder):
+        shown = dumps_json(found, indent=True).decode() if as_json else status_text(found)
+    typer.echo(shown)

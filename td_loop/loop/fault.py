@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from td_loop.errors import ManifestError
+from td_loop.errors import DataError, ManifestError
 from td_loop.files import sha256
 from td_loop.loop.layout import BOOTSTRAP_COPY, MANIFEST
 from td_loop.loop.manifest import Manifest, Status
@@ -51,8 +51,8 @@ def weights_fault(run: Path, name: str, digest: str, kind: str = "promoted weigh
         return fault("are missing", "no such file")
     try:
         found = sha256(path)
-    except OSError as e:
-        return fault("cannot be read", str(e.strerror))
+    except (DataError, OSError) as e:
+        return fault("cannot be read", str(e))
     return None if found == digest else fault("were changed", f"sha256 {_short(found)}")
 
 

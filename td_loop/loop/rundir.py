@@ -75,13 +75,12 @@ def open_run(run: Path, config: RunConfig, say: Callable[[str], None]) -> Manife
         require_none_lost(run)
         manifest = _start(run, config, find_bootstrap(config.bootstrap))
     else:
+        require_sound(run, before)
         manifest = before.resumed(config.tag, config.hyperparams())
         if manifest.iters:
             require_promoted(run, manifest)
-            require_sound(run, before)
             _warn_about_bootstrap(config.bootstrap, manifest, say)
         else:
-            require_sound(run, before)
             manifest = _rebase(run, config, before, manifest, say)
         write_manifest(run, manifest)
     sweep(run, manifest)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from td_loop.checks import Severity
 from td_loop.errors import DataError, ManifestError
 from td_loop.files import as_float, read_json
+from td_loop.loop.cost import Work
 from td_loop.loop.fault import RESTORE_MANIFEST, Fault
 from td_loop.loop.layout import BOOTSTRAP_COPY, MANIFEST, WEIGHTS, iter_dir, iter_dirs
 from td_loop.loop.manifest import RECORD_KEYS, BestVal, IterRecord, Json, Manifest, Status
@@ -176,6 +177,9 @@ def _attempt_faults(key: str, r: IterRecord) -> Iterator[Fault]:
         )
     if r.weights is not None and str(PurePosixPath(r.weights).parent) != r.iter_dir:
         yield fault(f"{key}.weights", "do not lie in the attempt's folder", r.weights, f"{r.iter_dir}/...")
+    digest: Any = r.weights_sha256  # what JSON gives need not be what the record declares
+    if digest is not None and not isinstance(digest, str):
+        yield fault(f"{key}.weights_sha256", "is no hash", digest, "a string")
     if (r.weights is None) != (r.weights_sha256 is None):
         yield fault(
             f"{key}.weights_sha256", "weights and their hash go together", r.weights_sha256, "both or none"
@@ -185,6 +189,20 @@ def _attempt_faults(key: str, r: IterRecord) -> Iterator[Fault]:
             yield fault(f"{key}.{name}.{missing[0]}", "is missing", "no such key", "the key")
     yield from _number_faults(key, r)
     yield from _verdict_faults(key, r)
+    if r.status is Status.PROMOTED:
+        yield from _setting_faults(key, r)
+
+
+def _setting_faults(key: str, r: IterRecord) -> Iterator[Fault]:
+    """The settings from which the duration of the iterations to come is forecast."""
+    assert r.stage3_validation is not None
+    assert r.stage4_validation is not None
+    settings = r.stage3_validation["config"] | r.stage4_validation["config"]
+    for field in fields(Work):
+        if field.name not in settings:
+            yield fault(f"{key}: config.{field.name}", "is missing", "no such key", "the key")
+        elif not (field.name == "budget_evals" and settings[field.name] is None):
+            as_float(settings[field.name])
 
 
 def _number_faults(key: str, r: IterRecord) -> Iterator[Fault]:

@@ -15,11 +15,12 @@ import orjson
 import pytest
 
 from td_loop import files
-from td_loop.errors import HardAbort, Interrupted, ManifestError, Reverted, StorageError
+from td_loop.errors import DataError, HardAbort, Interrupted, ManifestError, Reverted, StorageError
 from td_loop.files import sha256
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from td_loop.loop.manifest import read_manifest
+from td_loop.loop.preview import preview
 from tests.loop.fakes import Flags, Stages, fit_to, prepare, reverts
 
 Config = Callable[..., RunConfig]
@@ -309,6 +310,11 @@ def test_a_damaged_manifest_is_refused_and_left_as_it_is(config: Config, run: Pa
         (lambda m: m["iters"][1].update(iter_dir="iter0"), "is not the attempt's folder"),
         (lambda m: m["iters"][1].update(prepare={}), "is missing"),
         (lambda m: m["iters"][1]["fit"].update(wall_s="x"), "cannot be understood"),
+        (lambda m: m["iters"][1].update(weights=5), "cannot be understood"),
+        (lambda m: m["iters"][1].update(weights_sha256=5), "is no hash"),
+        (lambda m: m["iters"][1].update(stage3_validation={}), "cannot be understood .*config"),
+        (lambda m: m["iters"][1]["stage3_validation"]["config"].pop("n"), r"config\.n: is missing"),
+        (lambda m: m["iters"][1]["stage4_validation"]["config"].update(epochs="x"), "expected a number"),
         (lambda m: m.update(hyperparams_history=[]), "is empty"),
         (lambda m: m.update(latest_good="iter0/weights.npz"), "is not the last promoted weights"),
         (lambda m: m["best_val"].update(val_mc_nll=0.01), "is not the lowest finite val_mc_nll"),
@@ -324,6 +330,8 @@ def test_a_manifest_that_does_not_agree_with_itself_is_refused_and_nothing_moved
     before = {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.name != ".lock"}
     with pytest.raises(ManifestError, match=match):
         drive(config(iters=3), runner=Stages())
+    with pytest.raises(ManifestError, match=match):
+        preview(config(iters=3))
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.name != ".lock"} == before
 
 
@@ -334,6 +342,20 @@ def test_a_run_whose_manifest_was_lost_is_not_begun_anew(config: Config, run: Pa
         drive(config(), runner=Stages())
     assert (run / "iter1" / "weights.npz").exists()
     assert not (run / "trimmed").exists()
+
+
+def test_a_kill_before_the_first_manifest_is_no_lost_run(config: Config, run: Path) -> None:
+    drive(config(iters=1), runner=Stages())
+    copy = (run / "iter0" / "V_snap.npz").read_bytes()
+    shutil.rmtree(run)
+    (run / "iter0").mkdir(parents=True)
+    (run / "iter0" / "V_snap.npz").write_bytes(copy)
+    assert len(drive(config(iters=1), runner=Stages()).iters) == 1
+
+
+def test_a_file_that_cannot_be_hashed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: cannot be read: Is a directory")):
+        sha256(tmp_path)
 
 
 def test_a_manifest_that_cannot_be_read_is_named(config: Config, run: Path) -> None:

@@ -226,3 +226,26 @@ def test_a_run_without_a_manifest_is_one_line(copy: Copy, capsys: pytest.Capture
     (run / "manifest.json").unlink()
     assert main(["status", str(run)]) == 65
     assert capsys.readouterr().err.startswith(f"error: {run}: has no manifest.json")
+
+
+@pytest.mark.parametrize("wall_s", ["x", [], {}])
+def test_a_duration_that_is_no_number_is_an_error_of_one_line(
+    copy: Copy, capsys: pytest.CaptureFixture[str], wall_s: Any
+) -> None:
+    run = copy("retried")
+    content = read_json(run / "manifest.json")
+    content["iters"][1]["prepare"]["wall_s"] = wall_s
+    write_json(run / "manifest.json", content)
+    assert main(["status", str(run)]) == 65
+    assert "its records cannot be understood" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["status"], ["explain"]])
+def test_a_manifest_that_is_a_folder_is_an_error_of_one_line(
+    copy: Copy, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    run = copy("retried")
+    (run / "manifest.json").unlink()
+    (run / "manifest.json").mkdir()
+    assert main([*command, str(run), *(["1"] if command == ["explain"] else [])]) == 65
+    assert capsys.readouterr().err.count("\n") == 1
