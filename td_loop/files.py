@@ -33,6 +33,9 @@ Array = npt.NDArray[Any]
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _STORAGE_ERRNOS = {*_FULL, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+_REMEDIES = dict.fromkeys(_FULL, "free space or choose another folder") | dict.fromkeys(
+    (errno.ENOTDIR, errno.EISDIR), "move away what is in its place, or choose another folder"
+)
 _NO_SYMLINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 _STORAGE_ERRNOS |= {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}  # a place where nothing can be put
 
@@ -48,9 +51,8 @@ def storage_errors(path: Path, size: int | None = None) -> Iterator[None]:
     except OSError as e:
         if e.errno in _STORAGE_ERRNOS:
             wanted = f" ({_room(path, size)})" if size is not None and e.errno in _FULL else ""
-            raise StorageError(
-                f"cannot write {path}: {e.strerror}{wanted}; free space or choose another folder, then run again"
-            ) from e
+            remedy = _REMEDIES.get(e.errno, "see to the disk and the permissions, or choose another folder")
+            raise StorageError(f"cannot write {path}: {e.strerror}{wanted}; {remedy}, then run again") from e
         raise
 
 

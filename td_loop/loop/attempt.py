@@ -142,14 +142,16 @@ class Attempt:
         c, i, paths = self.config, self.record.i, self.paths
         wanted = provenance.of_prepare(c, i, self.record.v_snap_sha256)
         left = reuse.left_by(self.run, paths.name)
-        search = reuse.prepared(left, wanted, mc_rows=self.run / MC_ROWS, replay_set_hash=replay_set_hash(earlier))
-        self._tell("prepare", search)
+        search = reuse.prepared(left, wanted, mc_rows=self.run / MC_ROWS, before=earlier[-1] if earlier else None)
+        begun = reuse.chunks(left, wanted)
+        # That it goes on from chunks, prepare says itself, with how many rows they are.
+        self._tell("prepare", search if search.found or search.why or begun.found else begun)
         provenance.write(paths.folder, prepare=wanted)
         if search.found is not None:
             move(search.found.paths.branch_data, paths.branch_data)
             return 0, search.found.wall_s
-        if (begun := reuse.chunks(left, wanted)) is not None:
-            move(begun.chunks, paths.chunks)
+        if begun.found is not None:
+            move(begun.found.paths.chunks, paths.chunks)
         self._check_disk()
         return self._timed("prepare", prepare_argv(c, i, self.v_snap, paths, self.run / MC_ROWS))
 
@@ -298,17 +300,9 @@ def _records(verdicts: Sequence[Verdict], settings: Json, failure: str | None) -
     return records if failure is None else records | {"failure": failure}
 
 
-def replay_set_hash(earlier: Sequence[IterRecord]) -> str | None:
-    """Of the replays that the iteration before learned from; None where it does not say."""
-    found = (((earlier[-1].stage3_validation if earlier else None) or {}).get("config") or {}).get(
-        "replay_set_hash"
-    )
-    return None if found is None else str(found)
-
-
 def _other_replays(earlier: Sequence[IterRecord], found: str | None) -> str | None:
     """What is wrong when an iteration learned from other replays than the one before it."""
-    wanted = replay_set_hash(earlier)
+    wanted = earlier[-1].replay_set_hash if earlier else None
     if wanted is None or found == wanted:
         return None
     return (

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from td_loop.fence import first_line
 from td_loop.loop.layout import LOCK
 
 _LINE = re.compile(r"(?:epoch \d+, )?(.+?)(?: since (.+))?")
@@ -26,6 +27,12 @@ class Holder:
     since: str | None
 
 
+def named(line: str) -> Holder:
+    """Whom the line of a lock file names that is held."""
+    found = _LINE.fullmatch(line)
+    return Holder("a process that is just starting", None) if found is None else Holder(found[1], found[2])
+
+
 def holder(run: Path) -> Holder | None:
     """The driver that holds `run` at this moment; None when nobody does.
 
@@ -40,9 +47,7 @@ def holder(run: Path) -> Holder | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        lines = os.pread(fd, 1000, 0).decode(errors="replace").splitlines()
-        found = _LINE.fullmatch(lines[0].strip()) if lines else None
-        return Holder("a process that is just starting", None) if found is None else Holder(found[1], found[2])
+        return named(first_line(os.pread(fd, 1000, 0)))
     else:
         return None
     finally:

@@ -15,11 +15,12 @@ from pathlib import Path
 from td_loop.errors import RunInUse
 from td_loop.fence import epoch, first_line
 from td_loop.files import storage_errors
+from td_loop.loop.holder import named
 from td_loop.loop.orphans import end_orphans
 
 PATIENCE_S = 0.5
 """How long a lock may stay held before it counts as held: a process that was just killed takes a moment to go."""
-_LINE = re.compile(r"epoch (\d+), (process \d+ on .+)")
+_EPOCH = re.compile(r"epoch (\d+), ")
 
 
 @contextlib.contextmanager
@@ -43,12 +44,13 @@ def run_lock(path: Path) -> Iterator[int]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         if not _locked(fd):
-            line = _read(fd)
-            holder = found[2] if (found := _LINE.fullmatch(line)) else line or "a process that is just starting"
+            holder = named(_read(fd))
+            since = "" if holder.since is None else f" since {holder.since}"
             raise RunInUse(
-                f"{path.parent} is in use by {holder}; wait for it to end, stop it, or use another --tag"
+                f"{path.parent} is in use by {holder.who}{since}; wait for it to end, stop it, or use another "
+                "--tag"
             )
-        before = _LINE.fullmatch(_read(fd))
+        before = _EPOCH.match(_read(fd))
         since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         number = int(before[1]) + 1 if before else 1
         line = f"epoch {number}, process {os.getpid()} on {socket.gethostname()} since {since}"

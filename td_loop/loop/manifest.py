@@ -93,6 +93,26 @@ class IterRecord:
         retried = {} if self.previous_attempt is None else {"previous_attempt": self.previous_attempt}
         return {key: plain[key] for key in RECORD_KEYS} | retried
 
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> IterRecord:
+        """From the file's content.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not a record.
+        """
+        return IterRecord(**{**raw, "status": Status(raw["status"])})
+
+    @property
+    def retried(self) -> IterRecord | None:
+        """The record of the attempt that this one retries; None in a first attempt. Raises as `from_json`."""
+        return None if self.previous_attempt is None else IterRecord.from_json(self.previous_attempt)
+
+    @property
+    def replay_set_hash(self) -> str | None:
+        """Of the replays that it learned from; None where its prepare does not say."""
+        found = ((self.stage3_validation or {}).get("config") or {}).get("replay_set_hash")
+        return None if found is None else str(found)
+
     def check_number(self, check: str, key: str) -> float | None:
         """A number of a stage-3 check ("S3.7", "kl"); None where the check had no data."""
         value = ((self.stage3_validation or {}).get(check) or {}).get("numbers", {}).get(key)
@@ -221,8 +241,7 @@ def _parse(content: Json) -> Manifest:
 
 
 def _parse_record(record: Mapping[str, Any]) -> IterRecord:
-    status = Status(record["status"])
-    parsed = IterRecord(**{**record, "status": status})
-    if status is Status.PROMOTED and not (parsed.weights and parsed.weights_sha256 and parsed.fit):
+    parsed = IterRecord.from_json(record)
+    if parsed.status is Status.PROMOTED and not (parsed.weights and parsed.weights_sha256 and parsed.fit):
         raise ValueError(f"iteration {parsed.i} is promoted but names no weights")
     return parsed

@@ -7,7 +7,6 @@ from pathlib import Path
 from td_loop.errors import RunInUse
 from td_loop.files import sha256
 from td_loop.loop import console, provenance, reuse, rundir
-from td_loop.loop.attempt import replay_set_hash
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import find_programs
 from td_loop.loop.fault import require_promoted
@@ -65,12 +64,17 @@ def _stages(
     name = iter_dir(step.i, step.attempt)
     left = reuse.left_by(run, name, unnamed=name not in rundir.named_dirs(manifest))
     wanted = provenance.of_prepare(config, step.i, digest)
-    search = reuse.prepared(left, wanted, mc_rows=run / MC_ROWS, replay_set_hash=replay_set_hash(manifest.iters))
+    search = reuse.prepared(
+        left, wanted, mc_rows=run / MC_ROWS, before=manifest.iters[-1] if manifest.iters else None
+    )
     if search.found is None:
         begun = reuse.chunks(left, wanted)
-        usual = f"goes on from the chunks of {begun.name}" if begun else "runs: there is nothing to take up"
-        prepare = console.reuse_line("prepare", name, search) or f"{name}: prepare {usual}"
-        return [prepare, f"{name}: fit runs: its targets are new"]
+        told = begun.found and f"{name}: prepare goes on from the chunks of {begun.found.paths.name}"
+        told = told or console.reuse_line("prepare", name, search) or console.reuse_line("prepare", name, begun)
+        return [
+            told or f"{name}: prepare runs: there is nothing to take up",
+            f"{name}: fit runs: its targets are new",
+        ]
     branch_data = search.found.paths.branch_data
     fit = reuse.fitted(left, provenance.of_fit(config, step.i, digest, branch_data, run / MC_ROWS), weights)
     return [

@@ -18,6 +18,7 @@ from td_loop.errors import DataError
 from td_loop.files import load_npz
 from td_loop.loop import provenance
 from td_loop.loop.layout import TRIMMED, AttemptPaths
+from td_loop.loop.manifest import IterRecord
 from td_loop.loop.outputs import check_report, check_weights, read_branch_data, read_training
 from td_loop.loop.provenance import Json
 
@@ -61,20 +62,20 @@ def left_by(run: Path, name: str, *, unnamed: bool = False) -> list[AttemptPaths
     return [AttemptPaths(run, n) for n in here + [f"{TRIMMED}/{n}" for _, n in aside]]
 
 
-def prepared(left: list[AttemptPaths], wanted: Json, *, mc_rows: Path, replay_set_hash: str | None) -> Search:
+def prepared(left: list[AttemptPaths], wanted: Json, *, mc_rows: Path, before: IterRecord | None) -> Search:
     """Look for a finished `branch_data.npz`.
 
     Args:
         left: where, see `left_by`.
         wanted: the provenance that it must have.
         mc_rows: the outcome rows that fit will read with it; they must be of the same replays.
-        replay_set_hash: of the iteration before; None: any.
+        before: the iteration before, which learned from the same replays; None: there is none.
     """
 
     def judge(paths: AttemptPaths) -> float:
         asked = {key: wanted[key] for key in ("n", "k", "seed", "iter_index")}
         cache, meta = read_branch_data(paths.branch_data, v_snap_sha256=wanted["V_snap"], asked=asked)
-        if replay_set_hash is not None and meta.get("replay_set_hash") != replay_set_hash:
+        if before and before.replay_set_hash not in (None, meta.get("replay_set_hash")):
             raise DataError("the replay set is another")
         if (mine := meta.get("replay_set_hash")) is not None:
             _, rows_meta = load_npz(mc_rows, names=())
@@ -109,12 +110,17 @@ def fitted(left: list[AttemptPaths], wanted: Json, v_snap: Path) -> Search:
     return _search(found, "fit", wanted, judge)
 
 
-def chunks(left: list[AttemptPaths], wanted: Json) -> AttemptPaths | None:
-    """The attempt whose prepare was stopped on its way and left finished chunks."""
+def chunks(left: list[AttemptPaths], wanted: Json) -> Search:
+    """Look for the finished chunks of a prepare that was stopped on its way."""
+    why = ""
     for paths in left:
-        if paths.chunks.is_file() and provenance.read(paths.folder).get("prepare") == wanted:
-            return paths
-    return None
+        if not paths.chunks.is_file():
+            continue
+        reason = provenance.difference(provenance.read(paths.folder).get("prepare"), wanted)
+        if reason is None:
+            return Search(Found(paths, 0.0))
+        why = why or f"{reason} ({paths.name})"
+    return Search(None, why)
 
 
 def _search(

@@ -159,25 +159,41 @@ def named_dirs(manifest: Manifest) -> set[str]:
 def set_aside(run: Path, name: str) -> None:
     """Move an attempt's folder to `trimmed/`, with all that is in it.
 
-    The bootstrap's copy in `iter0` stays where the manifest has it, so this folder's files move one by one, its
-    provenance last: a folder that was set aside without it is still on its way.
+    The bootstrap's copy in `iter0` stays where the manifest has it, so this folder's files move one by one; the
+    provenance is copied first and removed last, so that a kill on the way parts no output from it. Who goes on
+    after a kill adds to a folder of the same provenance, and to no other.
     """
     folder, target = run / name, run / TRIMMED / name
     if name != iter_dir(0, 0):
-        move(folder, _free(target))
+        move(folder, _free(target, Path.exists))
         return
-    content = sorted(
-        (p for p in folder.iterdir() if p.name != V_SNAP), key=lambda p: (p.name == PROVENANCE, p.name)
+    content = [p for p in sorted(folder.iterdir()) if p.name not in (V_SNAP, PROVENANCE)]
+    ours = _bytes_of(folder / PROVENANCE)
+    if ours is None and not content:
+        return
+    target = _free(
+        target,
+        lambda there: (
+            there.exists()
+            and (
+                ours is None
+                or _bytes_of(there / PROVENANCE) != ours
+                or any((there / p.name).exists() for p in content)
+            )
+        ),
     )
-    if not content:
-        return
-    taken = {PROVENANCE, *(p.name for p in content)}
-    target = _free(target, lambda folder: any((folder / name).exists() for name in taken))
+    if ours is not None:
+        write_bytes(target / PROVENANCE, ours)
     for p in content:
         move(p, target / p.name)
+    remove(folder / PROVENANCE)
 
 
-def _free(target: Path, taken: Callable[[Path], bool] = Path.exists) -> Path:
+def _bytes_of(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _free(target: Path, taken: Callable[[Path], bool]) -> Path:
     """`target`, or the first of `target.1`, `target.2` ... that is not taken."""
     k, free = 0, target
     while taken(free):

@@ -23,9 +23,7 @@ from td_loop.loop.verify_manifest import (
     lost_manifest,
     missing_keys,
     pointer_faults,
-    previous_attempt,
     record_faults,
-    replay_set,
 )
 from td_loop.loop.verify_mc_rows import read_mc_rows
 from td_loop.loop.verify_notes import notes
@@ -106,10 +104,10 @@ def _look_at(run: Path, manifest: Manifest, content: Json, driver: Holder | None
         attempt
         for record, bad in zip(manifest.iters, of_records, strict=True)
         if not bad
-        for attempt in (previous_attempt(record), record)
+        for attempt in (record.retried, record)
         if attempt is not None
     ]
-    rows, of_rows = read_mc_rows(run, next((h for r in sound if (h := replay_set(r))), None))
+    rows, of_rows = read_mc_rows(run, next((h for r in sound if (h := r.replay_set_hash)), None))
     attempts = [AttemptFiles(run, r, rows) for r in sound]
     of_files = [fault for attempt in attempts for fault in attempt.faults()] + of_rows
     if (fault := weights_fault(run, BOOTSTRAP_COPY, manifest.bootstrap_sha256)) is not None:

@@ -17,7 +17,7 @@ from td_loop.loop.fault import RESTORE, Fault, weights_fault
 from td_loop.loop.layout import TRAINING_SHA256, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Status
 from td_loop.loop.outputs import check_weights, read_branch_data, read_training
-from td_loop.loop.verify_manifest import MALFORMED, first_difference, replay_set
+from td_loop.loop.verify_manifest import MALFORMED, first_difference
 from td_loop.loop.verify_mc_rows import McRows, games_of
 
 REMAKE = "nothing needs this cache but S3.7 of the next iteration: delete it, or restore it"
@@ -217,7 +217,7 @@ class AttemptFiles:
         """I7: no game that validates gives rows to train on."""
         if self.mc_rows is None:
             return
-        sets = {self.mc_rows.replay_set_hash, replay_set(self.record)} - {None}
+        sets = {self.mc_rows.replay_set_hash, self.record.replay_set_hash} - {None}
         if len(sets) > 1:  # that is a fault of mc_rows.npz; rows of other games cannot be compared
             return
         for b in ("r", "a"):

@@ -142,7 +142,7 @@ def _record_faults(key: str, raw: Mapping[str, Any], record: IterRecord, i: int,
         yield fault(f"{key}.previous_attempt", "does not go with the attempt's number", found, expected)
     if previous is None:
         return
-    before = previous_attempt(record)
+    before = record.retried
     assert before is not None
     for name in ("i", "v_snap", "v_snap_sha256"):
         if getattr(before, name) != getattr(record, name):
@@ -153,16 +153,6 @@ def _record_faults(key: str, raw: Mapping[str, Any], record: IterRecord, i: int,
         expected = f"attempt {record.attempt - 1}, {Status.REVERTED}"
         yield fault(f"{key}.previous_attempt", "is not the attempt that was retried", found, expected)
     yield from _attempt_faults(f"{key}.previous_attempt", before)
-
-
-def previous_attempt(record: IterRecord) -> IterRecord | None:
-    """The record of the attempt that `record` retried; None in a first attempt.
-
-    Raises:
-        one of MALFORMED: it is not a record.
-    """
-    previous = record.previous_attempt
-    return None if previous is None else IterRecord(**{**previous, "status": Status(previous["status"])})
 
 
 def _attempt_faults(key: str, r: IterRecord) -> Iterator[Fault]:
@@ -271,7 +261,7 @@ def pointer_faults(content: Json, manifest: Manifest, doubted: Collection[str] =
         elif r.v_snap_sha256 != digest and latest not in doubted:
             what = "is not the hash of what latest_good was then"
             faults.append(fault(f"iters[{k}].v_snap_sha256", what, r.v_snap_sha256, digest, "I8"))
-        used = replay_set(r)
+        used = r.replay_set_hash
         if replays is not None and used not in (None, replays) and r.status is Status.PROMOTED:
             faults.append(fault(f"iters[{k}]", "learned from other replays than before", used, replays, "I7"))
         replays = replays or used
@@ -289,12 +279,6 @@ def pointer_faults(content: Json, manifest: Manifest, doubted: Collection[str] =
         what = "is not the lowest finite val_mc_nll of the promoted iterations"
         faults.append(fault("best_val", what, content["best_val"], best and asdict(best), "I8"))
     return faults
-
-
-def replay_set(r: IterRecord) -> str | None:
-    """Hash of the replays that an attempt learned from; None where its prepare does not say."""
-    found = ((r.stage3_validation or {}).get("config") or {}).get("replay_set_hash")
-    return None if found is None else str(found)
 
 
 def first_difference(found: Any, expected: Any, path: str = "") -> tuple[str, Any, Any] | None:

@@ -9,7 +9,6 @@ from td_loop.loop.holder import Holder
 from td_loop.loop.layout import BOOTSTRAP_COPY, BRANCH_DATA, MC_ROWS, TRIMMED, iter_dirs, run_dir, trimmed_dirs
 from td_loop.loop.manifest import Manifest, Status
 from td_loop.loop.rundir import named_dirs
-from td_loop.loop.verify_manifest import replay_set
 from td_loop.text import size
 
 
@@ -22,7 +21,7 @@ def notes(run: Path, manifest: Manifest, driver: Holder | None) -> Iterator[str]
         yield from _temporary(run)
     yield from _unnamed(run, manifest, driver)
     yield from _retention(run, manifest)
-    if not (run / MC_ROWS).exists() and any(replay_set(r) for r in manifest.iters):
+    if not (run / MC_ROWS).exists() and any(r.replay_set_hash for r in manifest.iters):
         yield f"{MC_ROWS} is missing: the next prepare makes the same rows again from the same replays"
 
 
@@ -36,7 +35,7 @@ def _unnamed(run: Path, manifest: Manifest, driver: Holder | None) -> Iterator[s
         if driver is not None:
             yield f"{name} is in progress and was left alone"
         elif {str(p.relative_to(run)) for p in (run / name).iterdir()} - {BOOTSTRAP_COPY}:
-            yield f"{name} is of no record: a killed driver left it; the next start moves it to {TRIMMED}/"
+            yield f"{name} is of no record: a stopped driver left it; the next start moves it to {TRIMMED}/"
 
 
 def _retention(run: Path, manifest: Manifest) -> Iterator[str]:

@@ -137,6 +137,17 @@ def fit_to(*val: Any, **more: Any) -> Behaviour:
     return lambda flags: fit(flags, val=val, **more)
 
 
+def stopped_after(stage: Behaviour, signum: int = signal.SIGINT) -> Behaviour:
+    """A stage that ends well, upon which a signal comes to the driver."""
+
+    def behave(flags: Flags) -> int:
+        code = stage(flags)
+        os.kill(os.getpid(), signum)
+        return code
+
+    return behave
+
+
 # --- the runner --------------------------------------------------------------------------------------------
 
 

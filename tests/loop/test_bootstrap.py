@@ -17,7 +17,7 @@ from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from td_loop.value import model
 from tests.loop.fakes import Stages, write_bootstrap
-from tests.loop.test_resume import killed_after
+from tests.loop.trouble import killed_after
 
 Config = Callable[..., RunConfig]
 
@@ -101,7 +101,7 @@ def test_a_kill_during_the_exchange_is_healed(
         with pytest.raises(HardAbort):
             drive(config(**settings), runner=Stages({("prepare", 0): lambda _: 1}))
         exchanged = config(**settings, bootstrap=other)
-        assert killed_after(moment, lambda c=exchanged: drive(c, runner=Stages()), monkeypatch)
+        assert killed_after(moment, lambda c=exchanged: drive(c, runner=Stages()))
         drive(exchanged, runner=Stages())
         manifest = content(tmp_path / str(moment) / "td_loop_t")
         assert manifest["bootstrap_sha256"] == manifest["iters"][0]["v_snap_sha256"] == sha256(other)

@@ -14,8 +14,7 @@ from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from td_loop.loop.lock import run_lock
 from td_loop.loop.preview import preview
-from tests.loop.fakes import Stages, prepare, reverts
-from tests.loop.test_reuse import stopped_after
+from tests.loop.fakes import Flags, Stages, prepare, reverts, stopped_after
 
 Config = Callable[..., RunConfig]
 
@@ -91,6 +90,17 @@ def test_a_run_that_is_in_use_is_told(config: Config, run: Path) -> None:
         assert re.match(
             r"in use by process \d+ on .*: the run itself would be refused, exit code 5", told(config())[0]
         )
+
+
+def test_chunks_of_a_stopped_prepare_are_told(config: Config) -> None:
+    def half(flags: Flags) -> int:
+        Path(flags["--out"]).with_suffix(".chunks").write_bytes(b"some")
+        return 0
+
+    with pytest.raises(Interrupted):
+        drive(config(), runner=Stages({("prepare", 1): stopped_after(half)}))
+    assert told(config())[1] == "iter1: prepare goes on from the chunks of iter1"
+    assert told(config(k=0.5))[1] == "iter1: prepare runs again: k was 0.3 and is 0.5 (iter1)"
 
 
 def test_what_would_stop_the_run_stops_the_preview(config: Config, run: Path, tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import orjson
 import pytest
 
-from td_loop import files
 from td_loop.errors import DataError, HardAbort, Interrupted, ManifestError, Reverted, StorageError
 from td_loop.files import sha256
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from td_loop.loop.manifest import read_manifest
 from td_loop.loop.preview import preview
-from tests.loop.fakes import Flags, Stages, fit_to, prepare, reverts
+from tests.loop.fakes import Flags, Stages, fit_to, prepare, reverts, stopped_after
+from tests.loop.trouble import killed_after
 
 Config = Callable[..., RunConfig]
 
@@ -42,10 +42,6 @@ def interrupt(signum: int) -> Callable[[Flags], int]:
         return 0
 
     return behave
-
-
-class Killed(BaseException):
-    """Stands in for SIGKILL: nothing may catch it."""
 
 
 def test_iters_is_a_total(config: Config, run: Path) -> None:
@@ -168,30 +164,7 @@ def check_invariants(run: Path) -> None:
         assert sha256(run / "best_val.npz") in promoted
 
 
-def killed_after(moment: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Run `action` and kill it after that many changes on disk (each is made durable); False: it ended before."""
-    durable = files.fsync_dir
-    left = moment
-
-    def kill_later(folder: Path) -> None:
-        nonlocal left
-        durable(folder)
-        left -= 1
-        if left < 0:
-            raise Killed
-
-    with monkeypatch.context() as m:
-        m.setattr(files, "fsync_dir", kill_later)
-        try:
-            action()
-        except Killed:
-            return True
-    return False
-
-
-def test_a_run_killed_after_any_change_on_disk_ends_with_the_same_weights(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_after_any_change_on_disk_ends_with_the_same_weights(config: Config, tmp_path: Path) -> None:
     """I8, I9, I10: kill it after the first change, after the second, and so on to its end."""
     script = {("fit", "iter1"): reverts}
     settings = {"iters": 3, "on_fail": "retry-then-abort"}
@@ -202,7 +175,7 @@ def test_a_run_killed_after_any_change_on_disk_ends_with_the_same_weights(
     while killed:
         run = tmp_path / f"killed{moment}" / "td_loop_t"
         settings["runs_dir"] = run.parent
-        killed = killed_after(moment, lambda: drive(config(**settings), runner=Stages(script)), monkeypatch)
+        killed = killed_after(moment, lambda: drive(config(**settings), runner=Stages(script)))
         check_invariants(run)
         drive(config(**settings), runner=Stages(script))
         check_invariants(run)
@@ -215,9 +188,7 @@ def test_a_run_killed_after_any_change_on_disk_ends_with_the_same_weights(
 
 
 @pytest.mark.parametrize("i", [0, 1])
-def test_a_resume_killed_after_any_change_on_disk_can_be_resumed(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, i: int
-) -> None:
+def test_a_resume_killed_after_any_change_on_disk_can_be_resumed(config: Config, tmp_path: Path, i: int) -> None:
     """I8 and I9 while what was not promoted is trimmed."""
     with pytest.raises(Reverted):
         drive(config(runs_dir=tmp_path / "start"), runner=Stages({("fit", i): reverts}))
@@ -227,7 +198,7 @@ def test_a_resume_killed_after_any_change_on_disk_can_be_resumed(
         run = tmp_path / f"killed{moment}" / "td_loop_t"
         shutil.copytree(tmp_path / "start", run.parent, symlinks=True)
         again = config(runs_dir=run.parent, lr_peak=0.01)
-        killed = killed_after(moment, lambda again=again: drive(again, runner=Stages()), monkeypatch)
+        killed = killed_after(moment, lambda again=again: drive(again, runner=Stages()))
         check_invariants(run)
         stages = Stages()
         drive(again, runner=stages)
@@ -364,6 +335,25 @@ def test_a_manifest_that_cannot_be_read_is_named(config: Config, run: Path) -> N
     (run / "manifest.json").mkdir()
     with pytest.raises(ManifestError, match=r"manifest\.json: cannot be read: Is a directory"):
         drive(config(), runner=Stages())
+
+
+def test_an_attempt_is_set_aside_beside_outputs_of_another_provenance_never_among_them(
+    config: Config, run: Path
+) -> None:
+    """Its provenance would vouch for them."""
+    with pytest.raises(Interrupted):
+        drive(
+            config(),
+            runner=Stages({("prepare", 0): stopped_after(prepare)}),
+        )
+    with pytest.raises(Interrupted):
+        drive(config(k=0.5), runner=Stages({("prepare", 0): interrupt(signal.SIGINT)}))
+    (run / "trimmed" / "iter0" / "provenance.json").unlink()
+    stages = Stages()
+    drive(config(k=0.5), runner=stages)
+    assert stages.calls[0][0] == "prepare"
+    assert not (run / "trimmed" / "iter0" / "provenance.json").exists()
+    assert (run / "trimmed" / "iter0.1" / "provenance.json").exists()
 
 
 def test_a_run_directory_can_be_moved(config: Config, run: Path, tmp_path: Path) -> None:

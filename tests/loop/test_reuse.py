@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,21 +15,10 @@ from td_loop.files import load_npz, read_json, save_npz, sha256, write_json
 from td_loop.loop import attempt
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
-from tests.loop.fakes import Flags, Stages, fit, prepare, prepare_with, reverts
+from tests.loop.fakes import Flags, Stages, fit, prepare, prepare_with, reverts, stopped_after
 from tests.loop.test_resume import content, final_weights
 
 Config = Callable[..., RunConfig]
-
-
-def stopped_after(stage: Callable[[Flags], int]) -> Callable[[Flags], int]:
-    """A stage that ends well, upon which a signal comes."""
-
-    def behave(flags: Flags) -> int:
-        code = stage(flags)
-        os.kill(os.getpid(), signal.SIGINT)
-        return code
-
-    return behave
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +16,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from td_loop import files
 from td_loop.errors import HardAbort, Interrupted, ManifestError, Reverted, StorageError
 from td_loop.files import sha256
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
-from tests.loop.fakes import Flags, Stages, fit, fit_to, prepare, reverts, write_bootstrap
+from tests.loop.fakes import Flags, Stages, fit, fit_to, prepare, reverts, stopped_after, write_bootstrap
+from tests.loop.trouble import Killed, trouble
 
 STOPS = (Reverted, HardAbort, Interrupted)
 """How a run may end before its time, the run directory being as it should."""
-
-
-class Killed(BaseException):
-    """Stands in for SIGKILL: nothing may catch it."""
-
-
-def interrupted(stage: Callable[[Flags], int]) -> Callable[[Flags], int]:
-    def behave(flags: Flags) -> int:
-        code = stage(flags)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return code
-
-    return behave
 
 
 def lies(_flags: Flags) -> int:
@@ -58,29 +43,10 @@ OUTCOMES: dict[str, dict[tuple[str, int | str], Any]] = {
     "prepare fails": {("prepare", 0): fails},
     "prepare lies": {("prepare", 0): lies},
     "fit lies": {("fit", 0): lies},
-    "stopped in prepare": {("prepare", 0): interrupted(prepare)},
-    "stopped in fit": {("fit", 0): interrupted(fit)},
+    "stopped in prepare": {("prepare", 0): stopped_after(prepare, signal.SIGTERM)},
+    "stopped in fit": {("fit", 0): stopped_after(fit, signal.SIGTERM)},
     "best so far": {("fit", 0): fit_to(0.5, 0.3)},
 }
-
-
-@contextmanager
-def trouble(moment: int, error: BaseException) -> Iterator[None]:
-    """After that many changes on disk (each is made durable) `error` is raised, whatever the program is doing."""
-    durable, left = files.fsync_dir, moment
-
-    def later(folder: Path) -> None:
-        nonlocal left
-        durable(folder)
-        left -= 1
-        if left < 0:
-            raise error
-
-    files.fsync_dir = later
-    try:
-        yield
-    finally:
-        files.fsync_dir = durable
 
 
 class Runs(RuleBasedStateMachine):

@@ -11,7 +11,7 @@ import pytest
 
 from td_loop.checks import Severity, Verdict, knot_coverage, stage4
 from td_loop.cli import main
-from td_loop.files import write_json
+from td_loop.files import read_json, write_json
 from td_loop.loop.lock import run_lock
 from td_loop.loop.manifest import IterRecord, Status
 from td_loop.report.checks import check_rows
@@ -109,6 +109,16 @@ def test_attempts_that_were_set_aside_are_shown_before_the_one_that_counts(made:
         )
     ]
     assert ends == sorted(ends)
+
+
+@pytest.mark.parametrize("stage3", ["x", [], {"S3.1": 5}, {"S3.1": {"passed": True}}])
+def test_an_attempt_set_aside_whose_checks_were_edited_hides_no_other(copy: Copy, stage3: Any) -> None:
+    run = copy("trimmed")
+    path = run / "trimmed" / "iter1" / "validation.json"
+    write_json(path, read_json(path) | {"stage3": stage3})
+    said = words(explain(run, "1"))
+    assert "attempt 0, trimmed/iter1: " in said
+    assert "attempt 0, iter1: promoted" in said
 
 
 def test_the_attempt_in_progress_is_shown_and_after_a_kill_what_is_left_of_it(copy: Copy) -> None:

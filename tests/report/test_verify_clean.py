@@ -18,7 +18,7 @@ from td_loop.loop.driver import drive
 from td_loop.loop.lock import run_lock
 from td_loop.loop.verify import examine, faults
 from tests.loop.fakes import Stages, write_bootstrap
-from tests.loop.test_resume import killed_after
+from tests.loop.trouble import killed_after
 from tests.report.conftest import write_rows
 
 NAMES = ["promoted", "reverted", "retried", "aborted", "failed", "interrupted", "stopped", "trimmed"]
@@ -68,7 +68,7 @@ def test_leftovers_are_notes_and_no_faults(copy: Copy) -> None:
     words = "\n".join(found.notes)
     assert "iter1/.weights.npz.abc.tmp is half a file" in words
     assert ".manifest.json.abc.tmp is half a file" in words
-    assert "iter3 is of no record: a killed driver left it" in words
+    assert "iter3 is of no record: a stopped driver left it" in words
     assert re.search(r"iter0/branch_data.npz \(.* kB\) is older than retention keeps", words)
     assert len(found.notes) == 4
 
@@ -183,7 +183,7 @@ def test_a_run_killed_after_any_change_on_disk_is_sound_but_for_its_links(
     while killed:
         folder = tmp_path / f"killed{moment}"
         config = RunConfig.from_flags({**small, "runs_dir": folder, "bootstrap": bootstrap})
-        killed = killed_after(moment, lambda config=config: drive(config, runner=Stages()), monkeypatch)
+        killed = killed_after(moment, lambda config=config: drive(config, runner=Stages()))
         run = folder / "td_loop_t"
         found = faults(run)
         assert {fault.file for fault in found} <= {"latest_good.npz", "best_val.npz"}
