@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from td_loop.files import load_npz
 from td_loop.fit.data import Targets, load_mc_rows
+from td_loop.npz import load_npz
 from td_loop.value.evaluate import evaluate
 from td_loop.value.io import load_weights
 

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from td_loop.errors import TdLoopError
-from td_loop.files import load_npz
 from td_loop.games import get_game
 from td_loop.games.base import Budget
 from td_loop.kernels import cache_dir
+from td_loop.npz import load_npz
 from td_loop.prepare.chunks import chunks_path
 from td_loop.prepare.config import PrepareConfig, WorkerPolicy
 from td_loop.prepare.queue import ChunkQueue

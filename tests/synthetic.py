@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from td_loop.files import save_npz
+from td_loop.npz import save_npz
 from td_loop.value.evaluate import evaluate
 from td_loop.value.model import FORMAT_VERSION, SplineValue
 

@@ -14,6 +14,7 @@ GROUND = {
     "kaggle",
     "errors",
     "files",
+    "npz",
     "fence",
     "journal",
     "rng",

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import CacheError
-from td_loop.files import load_npz
+from td_loop.npz import load_npz
 from td_loop.value.io import describe_mismatch
 from td_loop.value.model import SplineValue
 

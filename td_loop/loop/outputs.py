@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import CacheError, DataError, WeightsError
-from td_loop.files import load_npz, read_json, sha256
+from td_loop.files import read_json, sha256
+from td_loop.npz import load_npz
 
 Array = npt.NDArray[Any]
 

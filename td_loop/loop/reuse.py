@@ -15,12 +15,12 @@ from pathlib import Path
 from td_loop.checks import Severity, failed, stage4
 from td_loop.checks.stage3 import no_mass_on_dead_seats, row_count, targets_are_distributions
 from td_loop.errors import DataError
-from td_loop.files import load_npz
 from td_loop.loop import provenance
 from td_loop.loop.layout import TRIMMED, AttemptPaths
 from td_loop.loop.manifest import IterRecord
 from td_loop.loop.outputs import check_report, check_weights, read_branch_data, read_training
 from td_loop.loop.provenance import Json
+from td_loop.npz import load_npz
 
 
 @dataclass(frozen=True)

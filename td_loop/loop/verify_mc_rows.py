@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import CacheError
-from td_loop.files import load_npz
 from td_loop.loop.fault import Fault
 from td_loop.loop.layout import MC_ROWS
+from td_loop.npz import load_npz
 
 REMAKE = "restore the file, or remove it: prepare makes the same rows again from the same replays"
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.files import save_npz
 from td_loop.games.base import GameInfo
+from td_loop.npz import save_npz
 from td_loop.prepare.compute import Computed
 from td_loop.prepare.rows import Rows, frame_ids
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import CacheError, ReplayError
-from td_loop.files import load_npz, save_npz
 from td_loop.games.base import MAX_SEATS, Game, ReplaySet
+from td_loop.npz import load_npz, save_npz
 from td_loop.prepare.compute import on_alive
 from td_loop.prepare.notices import difference
 from td_loop.prepare.rows import frame_ids

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import WeightsError
-from td_loop.files import follow, load_npz, save_npz
+from td_loop.files import follow
+from td_loop.npz import load_npz, save_npz
 from td_loop.value.model import FORMAT_VERSION, SEGMENT_PLAYERS, SplineValue
 
 MAX_KNOTS = 32

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from td_loop.errors import CacheError
-from td_loop.files import save_npz
 from td_loop.fit.data import check_split, load_branch_data, load_mc_rows
+from td_loop.npz import save_npz
 from tests.synthetic import branch_data, games, mc_rows, value_function
 
 G = games(3, 20, 6)

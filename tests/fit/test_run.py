@@ -184,7 +184,7 @@ def test_numbers_that_are_not_finite_reach_the_training_json(folder: Folder) -> 
 def test_targets_of_other_weights_are_pointed_out(folder: Folder) -> None:
     problem = resume_problem(SHORT, resume=folder.v_snap, td_cache=folder.cache, mc_rows=folder.mc)
     assert problem.warnings == ()
-    from td_loop.files import load_npz, save_npz
+    from td_loop.npz import load_npz, save_npz
 
     arrays, meta = load_npz(folder.cache)
     save_npz(folder.cache, arrays, {**meta, "v_snap_sha256": "0" * 64})

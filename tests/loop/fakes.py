@@ -24,7 +24,8 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from td_loop.files import load_npz, save_npz, sha256, write_json
+from td_loop.files import sha256, write_json
+from td_loop.npz import load_npz, save_npz
 from tests.checks.caches import make_cache
 
 Flags = dict[str, str]

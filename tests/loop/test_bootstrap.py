@@ -11,10 +11,11 @@ import orjson
 import pytest
 
 from td_loop.errors import HardAbort, ManifestError, WeightsError
-from td_loop.files import save_npz, sha256
+from td_loop.files import sha256
 from td_loop.loop import outputs, rundir
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
+from td_loop.npz import save_npz
 from td_loop.value import model
 from tests.loop.fakes import Stages, write_bootstrap
 from tests.loop.trouble import killed_after

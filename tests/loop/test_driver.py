@@ -11,11 +11,12 @@ import orjson
 import pytest
 
 from td_loop.errors import Reverted, RunInUse, UsageError, WeightsError
-from td_loop.files import load_npz, sha256
+from td_loop.files import sha256
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from td_loop.loop.lock import run_lock
 from td_loop.loop.manifest import Status, read_manifest
+from td_loop.npz import load_npz
 from tests.loop.fakes import Stages, fit_to, prepare, reverts
 from tests.loop.test_manifest import KEYS, RECORD_KEYS
 

@@ -13,9 +13,10 @@ import orjson
 import pytest
 
 from td_loop.errors import HardAbort, ManifestError, TdLoopError
-from td_loop.files import load_npz, read_json, save_npz, write_json
+from td_loop.files import read_json, write_json
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
+from td_loop.npz import load_npz, save_npz
 from tests.loop.fakes import VAL, Flags, Stages, fit, fit_to, prepare, prepare_with, write_bootstrap, write_report
 
 Config = Callable[..., RunConfig]

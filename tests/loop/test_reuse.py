@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from td_loop.errors import HardAbort, Interrupted, Reverted, StorageError
-from td_loop.files import load_npz, read_json, save_npz, sha256, write_json
+from td_loop.files import read_json, sha256, write_json
 from td_loop.loop import attempt
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
+from td_loop.npz import load_npz, save_npz
 from tests.loop.fakes import Flags, Stages, fit, prepare, prepare_with, reverts, stopped_after
 from tests.loop.test_resume import content, final_weights
 

@@ -9,8 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from td_loop.files import load_npz, read_json
+from td_loop.files import read_json
 from td_loop.loop.manifest import read_manifest
+from td_loop.npz import load_npz
 from td_loop.value.io import load_weights
 from tests.loop.sessions import ROOT, wait_until
 

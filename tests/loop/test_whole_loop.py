@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from td_loop.files import load_npz
+from td_loop.npz import load_npz
 from tests.loop.toy_run import records, run, toy_flags
 
 ROOT = Path(__file__).parents[2]

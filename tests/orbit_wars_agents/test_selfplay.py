@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from td_loop import files
+from td_loop import files, npz
 from td_loop.cli import main
 from td_loop.errors import UsageError, WeightsError
 from td_loop.games.base import Budget
@@ -128,7 +128,7 @@ def test_weights_that_are_not_there_are_named_before_any_game(
 
 
 def test_the_bundled_set_plays_again_to_its_last_turn() -> None:
-    arrays, meta = files.load_npz(BUNDLED)
+    arrays, meta = npz.load_npz(BUNDLED)
     assert meta["n_games"] == len(arrays["seed"]) == len(meta["about"]["players"])
     ends = np.cumsum(arrays["n_turns"].astype(np.int64))
     launch_ends = np.cumsum(arrays["launch_count"].astype(np.int64).ravel()).reshape(-1, 4)

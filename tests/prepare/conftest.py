@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from td_loop.files import load_npz
 from td_loop.games.base import Budget
+from td_loop.npz import load_npz
 from td_loop.prepare.config import PrepareConfig, WorkerPolicy
 from td_loop.prepare.run import PrepareReport, prepare
 from td_loop.value.io import save_weights

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from td_loop.errors import CacheError, Interrupted, StorageError, TdLoopError
-from td_loop.files import load_npz
 from td_loop.games.base import Budget
 from td_loop.journal import Journal, read_records
+from td_loop.npz import load_npz
 from td_loop.prepare import run as run_module
 from td_loop.prepare.chunks import ChunkKeeper, chunks_path
 from td_loop.prepare.config import PrepareConfig, WorkerPolicy

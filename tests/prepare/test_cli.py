@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from td_loop.cli import main
-from td_loop.files import load_npz
+from td_loop.npz import load_npz
 
 TOY = ["--game", "tests.toy_game:GAME"]
 

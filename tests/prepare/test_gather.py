@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from td_loop.errors import CacheError, ReplayError
-from td_loop.files import load_npz
 from td_loop.games.base import ReplaySet
+from td_loop.npz import load_npz
 from td_loop.prepare.gather import STRIDE, ensure_mc_rows, gather
 from td_loop.prepare.rows import training_spans
 from td_loop.prepare.split import validation_games

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from td_loop.files import load_npz
 from td_loop.games.base import Budget
 from td_loop.kernels import cache_dir
+from td_loop.npz import load_npz
 from td_loop.prepare.config import PrepareConfig
 from td_loop.prepare.run import prepare
 from tests.prepare.conftest import Arrays

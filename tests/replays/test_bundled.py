@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from td_loop import files
+from td_loop import npz
 from td_loop.errors import ReplayError
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.replays.bundled import BUNDLED, BundledGame, expand_bundle, write_bundle
@@ -81,7 +81,7 @@ def test_angles_are_exact_and_short_where_they_can_be(rounded: bool, tmp_path: P
     home = int(np.flatnonzero(new_game(5, 2).state.p_owner == 0)[0])
     angle = float(np.float32(1.1)) if rounded else 1.1
     write_bundle(tmp_path / "b.npz", [BundledGame(5, 2, [[np.array([[home, angle, 4.0]]), None]])])
-    arrays, _ = files.load_npz(tmp_path / "b.npz")
+    arrays, _ = npz.load_npz(tmp_path / "b.npz")
     assert arrays["angle"].dtype == (np.float32 if rounded else np.float64)
     expand_bundle(tmp_path / "b.npz", tmp_path / "s")
     assert ReplayStore(tmp_path / "s").action(0, 0, 0).tolist() == [[home, angle, 4.0]]
@@ -120,9 +120,9 @@ def _without(name: str) -> Callable[[dict[str, Any], dict[str, Any]], object]:
 def test_a_bundle_that_is_not_right_is_refused(
     change: Callable[[dict[str, Any], dict[str, Any]], object], message: str, bundle: Path, tmp_path: Path
 ) -> None:
-    arrays, meta = files.load_npz(bundle)
+    arrays, meta = npz.load_npz(bundle)
     change(arrays, meta)
-    files.save_npz(tmp_path / "b.npz", arrays, meta)
+    npz.save_npz(tmp_path / "b.npz", arrays, meta)
     with pytest.raises(ReplayError, match=message):
         expand_bundle(tmp_path / "b.npz", tmp_path / "s")
     assert not (tmp_path / "s").exists()

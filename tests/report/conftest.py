@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from td_loop.errors import Interrupted, TdLoopError
-from td_loop.files import save_npz
 from td_loop.loop import rundir
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
+from td_loop.npz import save_npz
 from tests.loop.fakes import Flags, Stages, fit_to, prepare_with, reverts, write_bootstrap
 
 REPLAYS = "ab" * 32

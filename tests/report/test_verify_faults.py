@@ -12,8 +12,9 @@ import orjson
 import pytest
 
 from td_loop.cli import main
-from td_loop.files import load_npz, save_npz, write_json
+from td_loop.files import write_json
 from td_loop.loop.verify import faults
+from td_loop.npz import load_npz, save_npz
 from tests.report.conftest import VALIDATION_GAME, write_rows
 
 Copy = Callable[[str], Path]

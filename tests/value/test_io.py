@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from td_loop.errors import StorageError, WeightsError
-from td_loop.files import load_npz, save_npz
+from td_loop.npz import load_npz, save_npz
 from td_loop.value.io import load_weights, save_weights
 from td_loop.value.model import SplineValue
 from tests.synthetic import value_function

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from td_loop import files
+from td_loop import files, npz
 from td_loop.errors import ReplayError
 from td_loop.games.base import MAX_SEATS
 from td_loop.games.orbit_wars.board import new_game
@@ -107,7 +107,7 @@ def write_bundle(
         "episode_steps": episode_steps,
         "about": dict(about or {}),
     }
-    files.save_npz(path, arrays, meta, compress=True)
+    npz.save_npz(path, arrays, meta, compress=True)
 
 
 def expand_bundle(bundle: Path, store: Path) -> None:
@@ -195,7 +195,7 @@ def store_name(bundle: Path) -> str:
 
 def _read(path: Path) -> tuple[dict[str, Array], int]:
     """The arrays of a bundle, checked, and its episodeSteps."""
-    arrays, meta = files.load_npz(path, ReplayError)
+    arrays, meta = npz.load_npz(path, ReplayError)
     if meta.get("kind") != KIND or meta.get("format_version") != FORMAT_VERSION:
         raise ReplayError(
             f"{path}: kind {meta.get('kind')!r} version {meta.get('format_version')!r}, "
