@@ -12,6 +12,7 @@ import hashlib
 import shlex
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,18 @@ from td_loop.loop.outputs import FORMAT_VERSION
 
 Json = dict[str, Any]
 
+_HEX = 64
+"""Digits of a SHA-256, which tell a person nothing."""
 FINISHED = "finished"
 """Key that is added once the stage has ended well: the hash of its output."""
 
 
 def of_prepare(config: RunConfig, i: int, v_snap_sha256: str) -> Json:
     """Of iteration `i`'s `branch_data.npz`; `config` is the attempt's."""
-    p = config.prepare
-    budget = {"budget_s": p.budget_s} if p.budget_evals is None else {"budget_evals": p.budget_evals}
+    settings = asdict(config.prepare)
+    del settings["workers"]
+    # An evaluation budget replaces the other: that one then decides nothing.
+    del settings["budget_evals" if config.prepare.budget_evals is None else "budget_s"]
     return {
         "prepare_cmd": config.prepare_cmd,
         "prepare's code": _code(config.prepare_cmd, "prepare", "games", "value"),
@@ -38,11 +43,7 @@ def of_prepare(config: RunConfig, i: int, v_snap_sha256: str) -> Json:
         "V_snap": v_snap_sha256,
         "seed": config.seed,
         "iter_index": i,
-        "n": p.n,
-        "k": p.k,
-        **budget,
-        "partial_input_p": p.partial_input_p,
-        "mc_target_p": p.mc_target_p,
+        **settings,
         "game": config.game,
         "the game's code": _hash_of(_module_files(config.game)),
         "replays": None if config.replays is None else str(config.replays.absolute()),
@@ -52,7 +53,6 @@ def of_prepare(config: RunConfig, i: int, v_snap_sha256: str) -> Json:
 
 def of_fit(config: RunConfig, i: int, v_snap_sha256: str, branch_data: Path, mc_rows: Path) -> Json:
     """Of iteration `i`'s `weights.npz`; `config` is the attempt's, the files are those that fit will read."""
-    f = config.fit
     return {
         "fit_cmd": config.fit_cmd,
         "fit's code": _code(config.fit_cmd, "fit", "value"),
@@ -60,16 +60,7 @@ def of_fit(config: RunConfig, i: int, v_snap_sha256: str, branch_data: Path, mc_
         "branch_data": sha256(branch_data),
         "mc_rows": sha256(mc_rows) if mc_rows.is_file() else None,
         "seed": config.seed + i,
-        "epochs": f.epochs,
-        "batches_per_epoch": f.batches_per_epoch,
-        "batch_size": f.batch_size,
-        "lambda_mc": f.lambda_mc,
-        "lambda_td": f.lambda_td,
-        "lr_peak": f.lr_peak,
-        "lr_warmup_frac": f.lr_warmup_frac,
-        "lr_hold_frac": f.lr_hold_frac,
-        "lr_floor_frac": f.lr_floor_frac,
-        "val_blowup_tau": f.val_blowup_tau,
+        **asdict(config.fit),
     }
 
 
@@ -106,23 +97,11 @@ def difference(was: Any, now: Json) -> str | None:
         old, new = was.get(key), now.get(key)
         if old == new:
             continue
-        if key in _BY_HASH:
-            return f"{key} changed"
         if key not in was or key not in now:
             return f"{key} {'is new' if key in now else 'is gone'}"
-        return f"{key} was {old} and is {new}"
+        is_hash = isinstance(old, str) and isinstance(new, str) and len(old) == len(new) == _HEX
+        return f"{key} changed" if is_hash else f"{key} was {old} and is {new}"
     return None
-
-
-_BY_HASH = (
-    "V_snap",
-    "branch_data",
-    "mc_rows",
-    "prepare's code",
-    "fit's code",
-    "the game's code",
-    "the replay files",
-)
 
 
 def _code(command: str | None, *rooms: str) -> str:
