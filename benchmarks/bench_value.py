@@ -1,121 +1,172 @@
-"""How good a value function is on held-out games, beside a constant and a gradient-boosted model.
+"""How good value functions are on whole games: log loss by turn, and how far their chances may be believed.
 
-    python benchmarks/bench_value.py --mc-rows mc_rows.npz models/value_spline_v2.npz
+    python benchmarks/bench_value.py [WEIGHTS ...] [--replays PATH] [--all-games | --held-out] [--train PATH]
 
-All see the same validation rows. The boosted model is trained on the training rows of the same file; per seat it
-sees its features and the mean of its living opponents'. Needs scikit-learn (the `bench` extra).
+The rows are those of `val_mc_nll`: every 4th turn of every game with a known outcome. Of the bundled games, only
+the held-out ones are judged, because the bootstrap was fitted to the others; of a folder, all of them. References:
+
+- constant: the same chance for every seat alive;
+- rule: each seat's part of all `ships + 20 * production`, made into chances by a softmax regression for each
+  number of seats and each turn bucket;
+- boosting: gradient boosting of "this seat wins", from the features of the seat and the mean of its living
+  opponents'.
+
+Rule and boosting learn from games of the same set and are cross-validated by game (5 folds): they have an
+advantage over weights that come from other games. With `--train PATH` (`bundled`: the bundled games) there is a
+fourth, boosting that learned from the games of PATH.
+
+All intervals are of 95 % and count games, not rows (`calibration.py`): differences and slopes resample games, and
+rates of the reliability tables are Wilson's on as many tries as there are effective games. A game is early before
+turn 40, in its middle before turn 80, and late from there on. Needs scikit-learn (the `bench` extra).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from td_loop.fit.data import Targets, load_mc_rows
-from td_loop.npz import load_npz
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.calibration import (
+    Floats,
+    calibration_error,
+    cross_validated,
+    folds,
+    interval_of_mean,
+    interval_of_slope,
+    log_loss,
+    reliability,
+    slope,
+)
+from benchmarks.value_references import (
+    BUCKETS,
+    Rows,
+    States,
+    boosted,
+    constant,
+    inside,
+    read,
+    rule,
+)
+from td_loop.games.orbit_wars.game import GAME
 from td_loop.value.evaluate import evaluate
 from td_loop.value.io import load_weights
 
-BUCKETS = ((0, 20), (20, 40), (40, 60), (60, 80), (80, None))
-LEAST = 1e-12
+ROOT = Path(__file__).parents[1]
+PARTS = {"early": (0, 40), "middle": (40, 80), "late": (80, 9999)}
 
 
-def constant(rows: Targets) -> np.ndarray:
-    """The same chance for every seat alive."""
-    return rows.alive / rows.alive.sum(axis=1, keepdims=True)
+def line(*cells: object) -> None:
+    """One line of a table."""
+    print("| " + " | ".join(str(c) for c in cells) + " |")
 
 
-def seat_inputs(rows: Targets) -> np.ndarray:
-    """Per seat: its features, the mean of its living opponents', the number of players and of seats alive."""
-    x = np.where(rows.alive[:, :, None], rows.features, 0)
-    others = np.maximum(rows.alive.sum(axis=1)[:, None] - rows.alive, 1)[:, :, None]
-    opponents = (x.sum(axis=1, keepdims=True) - x) / others
-    counts = np.stack(np.broadcast_arrays(rows.n_players[:, None], rows.alive.sum(axis=1)[:, None]), axis=-1)
-    return np.concatenate((rows.features, opponents, np.broadcast_to(counts, (*rows.alive.shape, 2))), axis=-1)
+def head(*cells: str) -> None:
+    """The first two lines."""
+    line(*cells)
+    print("|" + "---|" * len(cells))
 
 
-def boosted(train: Targets) -> Callable[[Targets], np.ndarray]:
-    """Train a gradient-boosted classifier of "this seat wins"; its answers are normalised over the seats alive."""
-    model = HistGradientBoostingClassifier(
-        learning_rate=0.05,
-        max_iter=150,
-        max_leaf_nodes=15,
-        min_samples_leaf=200,
-        l2_regularization=1.0,
-        early_stopping=False,
-        random_state=0,
-    )
-    x, alive = seat_inputs(train), train.alive
-    model.fit(x[alive], train.target[alive] > 0.5)
-
-    def predict(rows: Targets) -> np.ndarray:
-        p = np.zeros(rows.alive.shape)
-        p[rows.alive] = model.predict_proba(seat_inputs(rows)[rows.alive])[:, 1]
-        return p / p.sum(axis=1, keepdims=True)
-
-    return predict
-
-
-def loss(p: np.ndarray, rows: Targets) -> np.ndarray:
-    """Cross-entropy per row."""
-    return -(rows.target * np.log(np.maximum(p, LEAST))).sum(axis=1)
+def overall(s: States, rows: Rows, answers: dict[str, Floats]) -> None:
+    """One line a predictor and number of seats."""
+    head("seats", "", "val_mc_nll", "of the constant", "AUC", "calibration error", "slope")
+    for players in np.unique(s.n_players):
+        some = np.flatnonzero(rows & (s.n_players == players))
+        if not len(some):
+            continue
+        alive, target, game = s.alive[some], s.outcome[some], s.game[some]
+        base = log_loss(answers["constant"][some], target).mean()
+        for name, p in answers.items():
+            q, loss = p[some], log_loss(p[some], target).mean()
+            seats = q[alive], target[alive], np.broadcast_to(game[:, None], alive.shape)[alive]
+            auc = roc_auc_score(seats[1] > 0.5, seats[0])
+            error = calibration_error(reliability(*seats))
+            fitted = "–"
+            if name != "constant":
+                low, high = interval_of_slope(q, alive, target, game)
+                fitted = f"{slope(q, alive, target):.2f} ({low:.2f} to {high:.2f})"
+            line(players, name, f"{loss:.4f}", f"{loss / base:.1%}", f"{auc:.3f}", f"{error:.3f}", fitted)
 
 
-def auc(p: np.ndarray, rows: Targets) -> float:
-    """Area under the ROC curve of "this seat wins", over the seats alive."""
-    return float(roc_auc_score(rows.target[rows.alive] > 0.5, p[rows.alive]))
+def by_turn(s: States, rows: Rows, answers: dict[str, Floats], judged: str) -> None:
+    """One line a number of seats and turn bucket; the last column compares `judged` with the rule."""
+    head("seats, turns", "rows", "games", *answers, f"{judged} − rule")
+    for players in np.unique(s.n_players):
+        for low, high in (*BUCKETS, (0, 9999)):
+            some = rows & (s.n_players == players) & inside(s, (low, high))
+            if not some.any():
+                continue
+            turns = f"{low}–{high}" if high < 9999 else "later" if low else "all"
+            loss = {name: log_loss(p[some], s.outcome[some]) for name, p in answers.items()}
+            gap = loss[judged] - loss["rule"]
+            least, most = interval_of_mean(gap, s.game[some])
+            cells = [f"{x.mean():.3f}" for x in loss.values()]
+            gap_cell = f"{gap.mean():+.3f} ({least:+.3f} to {most:+.3f})"
+            line(f"{players}, {turns}", int(some.sum()), len(np.unique(s.game[some])), *cells, gap_cell)
 
 
-def calibration_error(p: np.ndarray, rows: Targets, n_bins: int = 10) -> float:
-    """Mean distance of chance and frequency over `n_bins` bins of equal width, weighted by their size."""
-    chance, won = p[rows.alive], rows.target[rows.alive]
-    bins = np.minimum((chance * n_bins).astype(int), n_bins - 1)
-    gaps = [abs(chance[bins == b].sum() - won[bins == b].sum()) for b in range(n_bins)]
-    return float(sum(gaps) / len(chance))
+def calibration(s: States, rows: Rows, p: Floats, players: int) -> None:
+    """Reliability by tenths of the chance, the parts of the game beside each other."""
+    head("chance", *(name for part in PARTS for name in (f"{part}: mean", "won", "n, games")))
+    cells: dict[float, dict[str, str]] = {}
+    for part, turns in PARTS.items():
+        some = np.flatnonzero(rows & (s.n_players == players) & inside(s, turns))
+        alive = s.alive[some]
+        game = np.broadcast_to(s.game[some][:, None], alive.shape)[alive]
+        for b in reliability(p[some][alive], s.outcome[some][alive], game):
+            low, high = b.interval
+            off = "" if low <= b.mean <= high else " *"
+            shown = f"{b.mean:.3f} | {b.won:.3f} ({low:.2f}–{high:.2f}){off} | {b.n}, {b.games}"
+            cells.setdefault(b.low, {})[part] = shown
+    for start in sorted(cells):
+        line(f"{start:.1f}–{start + 0.1:.1f}", *(cells[start].get(part, "– | – | –") for part in PARTS))
 
 
 def main() -> None:
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("weights", nargs="+", type=Path, help="weights npz to judge")
-    parser.add_argument("--mc-rows", type=Path, required=True, help="mc_rows npz with the rows")
+    default = ROOT / "models" / "value_spline_v2.npz"
+    parser.add_argument(
+        "weights", nargs="*", type=Path, default=[default], help="weights npz; the first is compared"
+    )
+    parser.add_argument("--replays", type=Path, default=None, help="default: the bundled games")
+    parser.add_argument("--train", default=None, help="games that one more boosting learns from")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all-games", dest="held_out", action="store_false", default=None)
+    which.add_argument("--held-out", action="store_true", default=None, help="judge the held-out games only")
     args = parser.parse_args()
-
-    first = load_weights(args.weights[0])
-    mc = load_mc_rows(args.mc_rows, match=first)
-    arrays, _ = load_npz(args.mc_rows)
-    turn = arrays["turn"][arrays["is_validation"]]
-    val = mc.val
-    answers = {"constant predictor": constant(val), "gradient boosting": boosted(mc.train)(val)}
-    for path in args.weights:
-        v = load_weights(path, feature_names=first.feature_names)
-        answers[path.name] = evaluate(v, val.features, val.n_players, val.alive)
-
-    games = len(np.unique(arrays["game"][arrays["is_validation"]]))
-    print(f"{len(val)} held-out rows of {games} games, {len(mc.train)} training rows\n")
-    print(f"{'':<24} {'val_mc_nll':>10} {'of constant':>12} {'AUC':>7} {'calibration error':>18}")
-    base = loss(answers["constant predictor"], val).mean()
-    for name, p in answers.items():
-        mean = loss(p, val).mean()
-        print(
-            f"{name:<24} {mean:>10.4f} {mean / base:>11.1%} {auc(p, val):>7.3f} {calibration_error(p, val):>18.3f}"
-        )
-
-    print("\nval_mc_nll by players and turn\n")
-    columns = "".join(f"{name[:18]:>20}" for name in answers)
-    print(f"{'players':<8}{'turns':<10}{'rows':>7}{columns}")
-    for players in np.unique(val.n_players):
-        for low, high in (*BUCKETS, (0, None)):
-            chosen = (val.n_players == players) & (turn >= low) & (turn < (high or np.inf))
-            if not chosen.any():
-                continue
-            turns = "all" if (low, high) == (0, None) else f"{low}-{high}" if high else f"{low}-"
-            row = "".join(f"{loss(p, val)[chosen].mean():>20.4f}" for p in answers.values())
-            print(f"{players:<8}{turns:<10}{chosen.sum():>7}{row}")
+    short = len({p.stem for p in args.weights}) == len(args.weights)
+    values = {p.stem if short else str(p): load_weights(p, feature_names=GAME.feature_names) for p in args.weights}
+    first = next(iter(values))
+    if len({v.gamma for v in values.values()}) > 1:
+        parser.error("the weights must have the same gamma")
+    gamma = values[first].gamma
+    s = read(args.replays, gamma)
+    held_out = args.replays is None if args.held_out is None else args.held_out
+    rows = s.held_out if held_out else np.ones_like(s.held_out)
+    fold = folds(s.game, s.n_players)
+    answers = {
+        "constant": constant(s),
+        "rule": cross_validated(rule(s), fold, rows),
+        "boosting": cross_validated(boosted(s, s), fold, rows),
+    }
+    if args.train:
+        other = read(None if args.train == "bundled" else Path(args.train), gamma)
+        everything = np.arange(len(other.game)), np.arange(len(s.game))
+        answers["boosting elsewhere"] = boosted(other, s)(everything[0])(everything[1])
+    answers |= {name: evaluate(v, s.features, s.n_players, s.alive) for name, v in values.items()}
+    print(f"{rows.sum()} rows of {len(np.unique(s.game[rows]))} games, {'held out' if held_out else 'all'}\n")
+    overall(s, rows, answers)
+    print()
+    by_turn(s, rows, answers, first)
+    for name in values:
+        for players in np.unique(s.n_players[rows]):
+            print(f"\n{name}, {players} seats (*: the mean chance lies outside the interval)\n")
+            calibration(s, rows, answers[name], int(players))
 
 
 if __name__ == "__main__":
