@@ -1,7 +1,4 @@
-"""What a value function is measured against, and the rows on which: states of whole games. `B` rows, 4 seats.
-
-Needs scikit-learn (the `bench` extra).
-"""
+"""What a value function is measured against, and the rows on which: states of whole games. `B` rows, 4 seats."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks.calibration import Floats, fit_logit, softmax
 from td_loop.games.orbit_wars.engine import scores
@@ -112,7 +108,12 @@ def seat_inputs(s: States) -> npt.NDArray[np.float32]:
 
 
 def boosted(s: States, on: States) -> Callable[[Rows], Callable[[Rows], Floats]]:
-    """Gradient boosting that learns from rows of `s` and judges rows of `on`; normalised over the seats alive."""
+    """Gradient boosting that learns from rows of `s` and judges rows of `on`; normalised over the seats alive.
+
+    Needs scikit-learn (the `bench` extra).
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
     x, theirs = seat_inputs(s), seat_inputs(on)
 
     def train(rows: Rows) -> Callable[[Rows], Floats]:
