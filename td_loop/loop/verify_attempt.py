@@ -12,7 +12,8 @@ from td_loop.checks.stage3 import no_mass_on_dead_seats, row_count, targets_are_
 from td_loop.checks.stage4 import final_val_mc_nll
 from td_loop.errors import DataError, WeightsError
 from td_loop.files import as_float, dumps_json, read_json, sha256
-from td_loop.loop import provenance
+from td_loop.journal import read_records
+from td_loop.loop import gate, provenance
 from td_loop.loop.fault import RESTORE, Fault, weights_fault
 from td_loop.loop.layout import TRAINING_SHA256, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Status
@@ -50,7 +51,14 @@ class AttemptFiles:
             what = "the folder of an attempt is missing"
             return [self._fault(self.paths.folder, "I9", what, "no such folder", "what the manifest names")]
         found: list[Fault | None] = []
-        for check in (self._weights, self._validation, self._training, self._branch_data):
+        for check in (
+            self._weights,
+            self._validation,
+            self._training,
+            self._branch_data,
+            self._match,
+            self._games,
+        ):
             try:
                 found.append(next(check(), None))
             except (*MALFORMED, OSError) as e:
@@ -101,6 +109,7 @@ class AttemptFiles:
             "stage3": r.stage3_validation,
             "stage4": r.stage4_validation,
             "knot_coverage": r.knot_coverage,
+            **({} if r.gate is None else {"gate": r.gate}),
         }
         if interrupted:  # the signal may have come before the file was written again
             stages = {key: value for key, value in stages.items() if content.get(key) is not None}
@@ -112,6 +121,7 @@ class AttemptFiles:
             "stage3",
             "stage4",
             "knot_coverage",
+            *(() if r.gate is None else ("gate",)),
             TRAINING_SHA256,
         }:
             yield self._fault(path, "I9", "has a key that nobody writes", key, "the keys of this version")
@@ -159,6 +169,38 @@ class AttemptFiles:
         except DataError:
             return None
         return None if found is None else str(found)
+
+    # --- gate.json, gate.games -----------------------------------------------------------------------------------
+
+    def _judged_match(self) -> Json | None:
+        """The match, if there was one that was played to its end."""
+        found = self.record.gate
+        return None if found is None or found["exit_code"] is None or "failure" in found else found
+
+    def _match(self) -> Iterator[Fault]:
+        recorded, path = self._judged_match(), self.paths.match
+        if recorded is None:
+            return
+        try:
+            told = gate.numbers(path, recorded["config"])
+        except DataError as e:
+            yield self._fault(path, "I9", "cannot be read", e, "how the match ended")
+            return
+        if (difference := first_difference(told, {key: recorded[key] for key in told})) is not None:
+            where, found, wanted = difference
+            what = f"{where} differs from the record in manifest.json"
+            yield self._fault(path, "I9", what, _json(found), _json(wanted))
+
+    def _games(self) -> Iterator[Fault]:
+        recorded, path = self._judged_match(), self.paths.games
+        if recorded is None:
+            return
+        if not path.is_file():
+            yield self._fault(path, "I9", "games of the match are missing", "no such file", "the games")
+            return
+        there = sum(1 for _ in read_records(path)) - 1  # the first one says what all games have in common
+        if there < recorded["games"]:
+            yield self._fault(path, "I9", "holds fewer games than were judged", there, recorded["games"])
 
     # --- branch_data.npz -----------------------------------------------------------------------------------------
 
