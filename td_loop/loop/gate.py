@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from td_loop.errors import SPRT_REJECTED, SPRT_UNDECIDED, DataError
-from td_loop.files import as_float, read_json
+from td_loop.files import as_float, read_json, sha256
 from td_loop.loop.config import RunConfig
 from td_loop.loop.layout import AttemptPaths
 from td_loop.loop.manifest import Json, Status
@@ -22,7 +22,20 @@ VERDICTS: Mapping[int, str] = {0: "H1", SPRT_REJECTED: "H0", SPRT_UNDECIDED: "un
 """What the exit codes of a match that was played say."""
 GAMES_A_ROUND = 2
 """One map, and the seats swapped."""
-KEYS = ("config", "wall_s", "exit_code", "verdict", "bounds", "llr", "rounds", "games", "games_played", "score")
+KEYS = (
+    "config",
+    "wall_s",
+    "exit_code",
+    "verdict",
+    "bounds",
+    "llr",
+    "rounds",
+    "games",
+    "games_played",
+    "score",
+    "result_sha256",
+    "games_sha256",
+)
 """Of a record's `gate`; `message` where the match was played, `failure` where it could not be."""
 
 
@@ -56,22 +69,19 @@ def played(gate: Json, paths: AttemptPaths, opponent: str) -> Json:
     Raises:
         DataError: it left no valid result, or another one than its exit code says.
     """
-    require_file(paths.games)
     require_file(paths.match)
-    if not paths.games.is_file():
-        raise DataError(f"{paths.games}: no such file")
-    result = gate | numbers(paths.match, gate["config"])
+    require_file(paths.games)
+    if missing := [p for p in (paths.match, paths.games) if not p.is_file()]:
+        raise DataError(f"{missing[0]}: no such file")
+    hashes = {"result_sha256": sha256(paths.match), "games_sha256": sha256(paths.games)}
+    result = gate | _numbers(paths.match, gate["config"]) | hashes
     if (fault := contradiction(result)) is not None:
         raise DataError(f"{paths.match}: {fault}")
     return result | {"message": _message(result, opponent)}
 
 
-def numbers(path: Path, config: Json) -> Json:
-    """What the result of a match says, under the keys of a record's `gate`.
-
-    Raises:
-        DataError: it is none, or one of a test of other strengths than `config` says.
-    """
+def _numbers(path: Path, config: Json) -> Json:
+    """What the result of a match says, under the keys of a record's `gate`."""
     result = read_json(path)
     try:
         sprt, pair = result["sprt"], result["pair"]
@@ -126,6 +136,6 @@ def _message(gate: Json, opponent: str) -> str:
     if gate["verdict"] == "H0":
         return f"H0 accepted: {scored} (<= {low:.2f}): {elo0:g} Elo stronger rather than {elo1:g}"
     return (
-        f"out of rounds: {scored} ({low:.2f} to {high:.2f}): neither {elo0:g} nor {elo1:g} Elo is settled, and "
-        "what is not shown to be stronger is not promoted"
+        f"out of rounds: {scored} ({low:.2f} to {high:.2f}): neither {elo0:g} nor {elo1:g} Elo is settled; more "
+        "--gate-rounds go on from there"
     )

@@ -12,8 +12,7 @@ from td_loop.checks.stage3 import no_mass_on_dead_seats, row_count, targets_are_
 from td_loop.checks.stage4 import final_val_mc_nll
 from td_loop.errors import DataError, WeightsError
 from td_loop.files import as_float, dumps_json, read_json, sha256
-from td_loop.journal import read_records
-from td_loop.loop import gate, provenance
+from td_loop.loop import provenance
 from td_loop.loop.fault import RESTORE, Fault, weights_fault
 from td_loop.loop.layout import TRAINING_SHA256, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Status
@@ -172,35 +171,23 @@ class AttemptFiles:
 
     # --- gate.json, gate.games -----------------------------------------------------------------------------------
 
-    def _judged_match(self) -> Json | None:
-        """The match, if there was one that was played to its end."""
-        found = self.record.gate
-        return None if found is None or found["exit_code"] is None or "failure" in found else found
-
     def _match(self) -> Iterator[Fault]:
-        recorded, path = self._judged_match(), self.paths.match
-        if recorded is None:
-            return
-        try:
-            told = gate.numbers(path, recorded["config"])
-        except DataError as e:
-            yield self._fault(path, "I9", "cannot be read", e, "how the match ended")
-            return
-        if (difference := first_difference(told, {key: recorded[key] for key in told})) is not None:
-            where, found, wanted = difference
-            what = f"{where} differs from the record in manifest.json"
-            yield self._fault(path, "I9", what, _json(found), _json(wanted))
+        return self._judged(self.paths.match, "result_sha256")
 
     def _games(self) -> Iterator[Fault]:
-        recorded, path = self._judged_match(), self.paths.games
-        if recorded is None:
+        return self._judged(self.paths.games, "games_sha256")
+
+    def _judged(self, path: Path, key: str) -> Iterator[Fault]:
+        """A file of the match is the one that decided."""
+        expected = (self.record.gate or {}).get(key)
+        if expected is None:  # no match, or none that had an end
             return
-        if not path.is_file():
-            yield self._fault(path, "I9", "games of the match are missing", "no such file", "the games")
-            return
-        there = sum(1 for _ in read_records(path)) - 1  # the first one says what all games have in common
-        if there < recorded["games"]:
-            yield self._fault(path, "I9", "holds fewer games than were judged", there, recorded["games"])
+        digest = sha256(path) if path.is_file() else None
+        if digest is None:
+            yield self._fault(path, "I9", "is missing", "no such file", "what decided the match")
+        elif digest != expected:
+            what = "was changed after it was judged"
+            yield self._fault(path, "I9", what, f"sha256 {digest[:12]}...", f"sha256 {expected[:12]}...")
 
     # --- branch_data.npz -----------------------------------------------------------------------------------------
 
