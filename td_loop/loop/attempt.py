@@ -1,5 +1,4 @@
-"""One attempt of an iteration: prepare, check, fit, check, and play if it must. It ends with a record; it promotes
-nothing."""
+"""One attempt of an iteration: prepare, check, fit, check, play. It ends with a record; it promotes nothing."""
 
 from __future__ import annotations
 

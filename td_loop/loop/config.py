@@ -127,7 +127,7 @@ class MatchConfig:
 
     gate_elo: tuple[float, float] = (0.0, 50.0)
     """What the test decides between: how much stronger the candidate is, in Elo. The second one promotes it."""
-    gate_rounds: int = 400
+    gate_rounds: int = 800
     """Rounds (two games on a map) that a match may take; then it has no winner."""
     gate_budget: str | None = None
     """What a move may take: `0.1s`, or `400e` for evaluations. None: as a search of prepare."""

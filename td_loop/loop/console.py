@@ -96,16 +96,16 @@ def gate_line(record: IterRecord) -> str:
     if gate is None:
         return ""
     if gate["verdict"] is None:
-        return f"gate {record.i}: could not be played"
+        return f"gate {_name(record)}: could not be played"
     return (
-        f"gate {record.i}: {gate['verdict']}, {gate['score']:.1%} of {gate['rounds']} rounds, "
+        f"gate {_name(record)}: {gate['verdict']}, {gate['score']:.1%} of {gate['rounds']} rounds, "
         f"LLR {gate['llr']:.2f}, {duration(gate['wall_s'])}"
     )
 
 
 def iteration_line(record: IterRecord, *, eta_s: float | None) -> str:
     """One line of at most 80 columns about an attempt that ended."""
-    name = f"{record.i}" + (f"r{record.attempt}" if record.attempt else "")
+    name = _name(record)
     prepare, fit = record.prepare or {}, record.fit or {}
     loss = _number(fit.get("final_val_mc_nll"), "{:#.4g}")
     fallback = _number(prepare.get("engine_fallback_rate"), "{:.1%}")
@@ -113,6 +113,10 @@ def iteration_line(record: IterRecord, *, eta_s: float | None) -> str:
     took = duration(sum(stage.get("wall_s") or 0.0 for stage in (prepare, fit, record.gate or {})))
     line = f"iter {name:<3} {record.status:<12} val {loss:<6} fallback {fallback:<5} KL {kl:<7} {took:>6}"
     return line if eta_s is None else f"{line}  ETA {duration(eta_s)}"
+
+
+def _name(record: IterRecord) -> str:
+    return f"{record.i}" + (f"r{record.attempt}" if record.attempt else "")
 
 
 def _number(value: object, style: str) -> str:

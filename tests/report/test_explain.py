@@ -57,7 +57,7 @@ def test_a_match_is_explained(made: dict[str, Path]) -> None:
     said = words(text)
     lost = "scored 75.0% against iter0/weights.npz in 3 rounds (6 games), LLR -3.00 (<= -2.94): 0 Elo stronger"
     assert f"why gate failed: H0 accepted: {lost} rather than 50; it was run once more" in said
-    assert "exit code 6: H0, 6 games; 0 or 50 Elo, 400 rounds at most, 0.2 s a move" in said
+    assert "exit code 6: H0, 6 games; 0 or 50 Elo, 800 rounds at most, 0.2 s a move" in said
     assert "gate match with latest_good (LLR) -3.00 >= 2.94 soft FAILED" in said
     assert "within its limit (S4.3), and it won its match (gate), so latest_good moved to" in said
     assert "gate match with latest_good (LLR) 3.00 >= 2.94 soft passed" in said
