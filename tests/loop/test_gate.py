@@ -153,7 +153,7 @@ def test_a_candidate_that_failed_its_checks_plays_no_match(gated: Config, run: P
     assert "gate" not in content(run)["iters"][0]
 
 
-def test_a_retry_plays_a_match_of_its_own(gated: Config, run: Path) -> None:
+def test_a_retry_plays_a_match_of_its_own(gated: Config, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = Stages({("gate", 0): ends("H0")})
     drive(gated(on_fail="retry-then-abort"), runner=stages)
     first, second = (stages.flags("gate", k) for k in (0, 1))
@@ -163,6 +163,9 @@ def test_a_retry_plays_a_match_of_its_own(gated: Config, run: Path) -> None:
     (record,) = content(run)["iters"]
     assert (record["status"], record["gate"]["verdict"]) == ("promoted", "H1")
     assert record["previous_attempt"]["gate"]["verdict"] == "H0"
+    said = capsys.readouterr().out
+    assert "\ngate 0: H0, " in said
+    assert "\ngate 0r1: H1, " in said
     assert faults(run) == []
 
 
