@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from td_loop.loop.config import DEFAULT_BOOTSTRAP, CheckConfig, FitConfig, PrepareConfig, RunConfig
+from td_loop.loop.config import (
+    DEFAULT_BOOTSTRAP,
+    CheckConfig,
+    FitConfig,
+    Gate,
+    MatchConfig,
+    PrepareConfig,
+    RunConfig,
+)
 from td_loop.loop.presets import with_preset
 
 
@@ -122,6 +130,28 @@ def run(
         str | None,
         typer.Option(help="Your own program in place of 'td-loop fit': same flags, files and exit codes."),
     ] = None,
+    gate: Annotated[
+        Literal["none", "sprt"],
+        typer.Option(help="What a promotion needs besides the checks. sprt: winning a match against latest_good."),
+    ] = "none",
+    gate_elo: Annotated[
+        tuple[float, float],
+        typer.Option(
+            metavar="ELO0 ELO1",
+            help="With --gate sprt: promote when the candidate is ELO1 rather than ELO0 above latest_good.",
+        ),
+    ] = MatchConfig.gate_elo,
+    gate_rounds: Annotated[
+        int, typer.Option(help="Rounds, of two games on a map, that a match may take; 1 or more.")
+    ] = MatchConfig.gate_rounds,
+    gate_budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BUDGET",
+            help="What a move may take in it: 0.1s, or 400e for evaluations.",
+            show_default="as the search of an agent row",
+        ),
+    ] = MatchConfig.gate_budget,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print the plan, and why each stage would run; change nothing."),
@@ -135,6 +165,11 @@ def run(
     given = {name: value for name, value in locals().items() if name not in ("ctx", "preset", "dry_run")}
     explicit = {name for name in given if _is_explicit(ctx, name)}
     config = RunConfig.from_flags(with_preset(given, preset, explicit))
+
+    if config.gate is not Gate.NONE:
+        from td_loop.arena.game import playable
+
+        playable(config.game)  # before hours of work, not after them
 
     if dry_run:
         from td_loop.loop.preview import preview

@@ -103,6 +103,7 @@ def tournament_command(
     overage_s: Annotated[float, typer.Option(help="Seconds a game that it has beyond those.")] = 60.0,
     memory_mb: Annotated[int, typer.Option(help="Megabytes of data of its process.")] = 4096,
     as_json: Annotated[bool, typer.Option("--json", help="The result for programs.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write that result to, besides what is said.")] = None,
 ) -> None:
     """Play contestants against each other, and say who is stronger and how surely.
 
@@ -155,9 +156,9 @@ def tournament_command(
     )
     results = play(config)
     if config.sprt is None:
-        _standings(config, results, as_json)
+        _standings(config, results, as_json, out)
     else:
-        _tested(config, results, as_json)
+        _tested(config, results, as_json, out)
 
 
 def _sliced(found: list[Any], text: str) -> list[Any]:
@@ -182,35 +183,37 @@ def _header(config: Tournament, results: Results) -> dict[str, Any]:
     }
 
 
-def _standings(config: Tournament, results: Results, as_json: bool) -> None:
+def _standings(config: Tournament, results: Results, as_json: bool, out: Path | None) -> None:
     from td_loop.arena.standings import standings
     from td_loop.arena.tables import standings_text
-    from td_loop.files import dumps_json
 
     found = standings(results.rounds, config.contestants, config.seats, seed=config.seed)
-    if as_json:
-        typer.echo(dumps_json({**_header(config, results), "standings": found.as_json()}, indent=True).decode())
-    else:
-        typer.echo(standings_text(found))
+    content = {**_header(config, results), "standings": found.as_json()}
+    _tell(content, standings_text(found), as_json, out)
 
 
-def _tested(config: Tournament, results: Results, as_json: bool) -> None:
+def _tested(config: Tournament, results: Results, as_json: bool, out: Path | None) -> None:
     """Say how the test ended, and end with its exit code."""
     from dataclasses import asdict
 
     from td_loop.arena.standings import pair
     from td_loop.arena.tables import sprt_text
-    from td_loop.files import dumps_json
 
     test, state = config.sprt, results.sprt
     assert test is not None
     assert state is not None
     a, b = config.contestants
-    if as_json:
-        sprt = {**asdict(test), "bounds": test.bounds, **asdict(state)}
-        met = pair(results.rounds, a, b)
-        content = {**_header(config, results), "sprt": sprt, "pair": None if met is None else asdict(met)}
-        typer.echo(dumps_json(content, indent=True).decode())
-    else:
-        typer.echo(sprt_text(test, state, a.label, b.label))
+    sprt = {**asdict(test), "bounds": test.bounds, **asdict(state)}
+    met = pair(results.rounds, a, b)
+    content = {**_header(config, results), "sprt": sprt, "pair": None if met is None else asdict(met)}
+    _tell(content, sprt_text(test, state, a.label, b.label), as_json, out)
     raise typer.Exit(state.verdict.exit_code)
+
+
+def _tell(content: dict[str, Any], text: str, as_json: bool, out: Path | None) -> None:
+    """Say the result, as `content` or as `text`, and write the content to `out`, if there is one."""
+    from td_loop.files import dumps_json, write_json
+
+    if out is not None:
+        write_json(out, content)
+    typer.echo(dumps_json(content, indent=True).decode() if as_json else text)

@@ -1,4 +1,4 @@
-"""One attempt of an iteration: prepare, check, fit, check. It ends with a record; it promotes nothing."""
+"""One attempt of an iteration: prepare, check, fit, check, play. It ends with a record; it promotes nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from td_loop.checks.stage4 import final_val_mc_nll
 from td_loop.errors import DataError, StorageError
 from td_loop.files import disk_free, fsync_file, move, sha256, write_json
 from td_loop.loop import console as text
-from td_loop.loop import provenance, reuse
-from td_loop.loop.config import RunConfig
+from td_loop.loop import gate, provenance, reuse
+from td_loop.loop.config import Gate, RunConfig
 from td_loop.loop.cost import iteration_bytes, work_of
 from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, TRAINING_SHA256, AttemptPaths
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
@@ -29,7 +29,7 @@ from td_loop.loop.outputs import (
     require_file,
 )
 from td_loop.loop.process import last_error
-from td_loop.loop.stages import fit_argv, prepare_argv
+from td_loop.loop.stages import fit_argv, gate_argv, prepare_argv
 from td_loop.text import size
 
 FIT_BLOWUP = 2
@@ -75,7 +75,7 @@ class Attempt:
         Raises:
             Interrupted: by a signal; `record` holds what was done.
         """
-        status = self._prepare() or self._fit() or Status.PROMOTED
+        status = self._prepare() or self._fit() or self._gate() or Status.PROMOTED
         self.record = replace(self.record, status=status, promoted_to_latest_good=status is Status.PROMOTED)
         self._write_validation()
         return self.record
@@ -242,6 +242,39 @@ class Attempt:
             return 0, search.found.wall_s
         return self._timed("fit", fit_argv(c, i, self.v_snap, paths, mc_rows))
 
+    def _gate(self) -> Status | None:
+        """The match against `latest_good`, where a promotion needs one; a status if the attempt ends here."""
+        c, r = self.config, self.record
+        if c.gate is Gate.NONE:
+            return None
+        begun = gate.begun(c, c.seed + r.i)
+        self.record = replace(r, gate=begun)
+        self._write_validation()  # so that one who looks on sees that a match is played
+        exit_code, wall_s = self._played()
+        ended = begun | {"wall_s": wall_s, "exit_code": exit_code}
+        try:
+            if exit_code in gate.VERDICTS:
+                ended = gate.played(ended, self.paths, r.v_snap)
+                fsync_file(self.paths.games)
+            else:
+                ended["failure"] = _exit_failure("gate", exit_code, self.paths)
+        except DataError as e:
+            ended["failure"] = f"gate exited with {exit_code} but left no valid result: {e}"
+        self.record = replace(r, gate=ended)
+        return gate.status(ended)
+
+    def _played(self) -> tuple[int, float]:
+        """Play the match to its end, with the games that an earlier one left. Exit code and wall seconds."""
+        c, i, paths = self.config, self.record.i, self.paths
+        wanted = provenance.of_gate(c, i, paths.weights, self.record.v_snap_sha256)
+        begun = reuse.games(reuse.left_by(self.run, paths.name), wanted)
+        if line := text.begun_line("gate", "games", paths.name, begun):
+            self.say(line)
+        provenance.write(paths.folder, gate=wanted)
+        if begun.found is not None:
+            move(begun.found.paths.games, paths.games)
+        return self._timed("gate", gate_argv(c, i, paths.weights, self.v_snap, paths))
+
     def _tell(self, stage: str, search: reuse.Search) -> None:
         if line := text.reuse_line(stage, self.paths.name, search):
             self.say(line)
@@ -289,6 +322,7 @@ class Attempt:
                 "stage4": r.stage4_validation,
                 "knot_coverage": r.knot_coverage,
                 TRAINING_SHA256: self.training_sha256,
+                **({} if r.gate is None else {"gate": r.gate}),
             },
         )
 

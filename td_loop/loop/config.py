@@ -28,6 +28,13 @@ class OnFail(StrEnum):
     RETRY_THEN_ABORT = "retry-then-abort"
 
 
+class Gate(StrEnum):
+    """What a promotion needs besides the checks."""
+
+    NONE = "none"
+    SPRT = "sprt"
+
+
 @dataclass(frozen=True)
 class PrepareConfig:
     """Stage 3: how targets are prepared."""
@@ -115,6 +122,43 @@ class CheckConfig:
 
 
 @dataclass(frozen=True)
+class MatchConfig:
+    """The match of a candidate against `latest_good`, where a promotion needs one (`--gate sprt`)."""
+
+    gate_elo: tuple[float, float] = (0.0, 50.0)
+    """What the test decides between: how much stronger the candidate is, in Elo. The second one promotes it."""
+    gate_rounds: int = 800
+    """Rounds (two games on a map) that a match may take; then it has no winner."""
+    gate_budget: str | None = None
+    """What a move may take: `0.1s`, or `400e` for evaluations. None: as a search of prepare."""
+
+    def __post_init__(self) -> None:
+        low, high = self.gate_elo
+        if not -1000 <= low < high <= 1000:
+            raise UsageError(f"--gate-elo {low:g} {high:g}: give two Elo numbers, the smaller one first")
+        _at_least(self, 1, "gate_rounds")
+        if self.gate_budget is not None and not _limit(self.gate_budget):
+            raise UsageError(f"--gate-budget {self.gate_budget}: give seconds (0.1s) or evaluations (400e)")
+
+    def limit(self, prepare: PrepareConfig) -> tuple[float | None, int | None]:
+        """Seconds, or evaluations, that a move may take; the other one is None."""
+        own = _limit(self.gate_budget or "")
+        if own is None:
+            return (prepare.budget_s, None) if prepare.budget_evals is None else (None, prepare.budget_evals)
+        amount, unit = own
+        return (amount, None) if unit == "s" else (None, int(amount))
+
+
+def _limit(text: str) -> tuple[float, str] | None:
+    """Amount and unit of a budget; None where it is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)s|(\d+)e", text)
+    if match is None:
+        return None
+    amount = float(match[1] or match[2])
+    return (amount, text[-1]) if amount > 0 else None
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """A run: where it lives, what drives it, and the settings of its parts."""
 
@@ -143,6 +187,9 @@ class RunConfig:
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     fit: FitConfig = field(default_factory=FitConfig)
     checks: CheckConfig = field(default_factory=CheckConfig)
+    gate: Gate = Gate.NONE
+    """What a promotion needs besides the checks."""
+    match: MatchConfig = field(default_factory=MatchConfig)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.tag):
@@ -151,6 +198,9 @@ class RunConfig:
         _at_least(self, 0, "seed")
         for name in ("prepare_cmd", "fit_cmd"):
             _command(name, getattr(self, name))
+        for f in fields(self.match) if self.gate is Gate.NONE else ():
+            if getattr(self.match, f.name) != f.default:
+                raise UsageError(f"{_flag(f.name)} is about a match, and there is none without --gate sprt")
 
     @staticmethod
     def from_flags(flags: Mapping[str, Any]) -> RunConfig:
@@ -161,22 +211,29 @@ class RunConfig:
         """
         given = {name: value for name, value in flags.items() if value is not None}
         parts = {
-            part: kind(**{f.name: given.pop(f.name) for f in fields(kind) if f.name in given})
+            part: kind(**{f.name: _plain(given.pop(f.name)) for f in fields(kind) if f.name in given})
             for part, kind in _PARTS.items()
         }
         if "on_fail" in given:
             given["on_fail"] = OnFail(given["on_fail"])
+        if "gate" in given:
+            given["gate"] = Gate(given["gate"])
         return RunConfig(**given, **parts)
 
     def hyperparams(self) -> dict[str, Any]:
-        """The flag values as JSON, flat, under their flag names with underscores."""
+        """The flag values as JSON, flat, under their flag names with underscores.
+
+        Without a gate there is no word of it: such a run's manifest is that of the seed document.
+        """
         flat: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.name in ("gate", "match") and self.gate is Gate.NONE:
+                continue
             if f.name in _PARTS:
-                flat |= {g.name: getattr(value, g.name) for g in fields(value)}
+                flat |= {g.name: _json(getattr(value, g.name)) for g in fields(value)}
             else:
-                flat[f.name] = str(value) if isinstance(value, Path | OnFail) else value
+                flat[f.name] = _json(value)
         return flat
 
     def stage_command(self, stage: str) -> list[str]:
@@ -185,7 +242,24 @@ class RunConfig:
         return [sys.executable, "-m", "td_loop", stage] if own is None else shlex.split(own)
 
 
-_PARTS: dict[str, type[Any]] = {"prepare": PrepareConfig, "fit": FitConfig, "checks": CheckConfig}
+_PARTS: dict[str, type[Any]] = {
+    "prepare": PrepareConfig,
+    "fit": FitConfig,
+    "checks": CheckConfig,
+    "match": MatchConfig,
+}
+
+
+def _plain(value: Any) -> Any:
+    """What `_json` made of a tuple, back."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _json(value: Any) -> Any:
+    """As a JSON file gives it back: settings are compared with those that one holds."""
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path | StrEnum) else value
 
 
 def _flag(name: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from td_loop.checks import Severity
 from td_loop.files import as_float
-from td_loop.loop.config import RunConfig
+from td_loop.loop.config import Gate, RunConfig
 from td_loop.loop.cost import Cost, Work
 from td_loop.loop.layout import BEST_VAL, LATEST_GOOD
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
@@ -54,6 +54,7 @@ def plan_text(
     todo = max(0, config.iters - done)
     n_a = round(work.n_a)
     spend = f"{work.budget_s:g} s" if work.budget_evals is None else f"{work.budget_evals:,} evaluations"
+    gated = config.gate is not Gate.NONE
     basis = "from this run's earlier iterations" if done else "from the cost model"
     lines = [
         f"run '{config.tag}' in {run}",
@@ -61,10 +62,17 @@ def plan_text(
         f"  rows        {work.n:,} an iteration: {work.n - n_a:,} replay (R), about {n_a:,} agent (A)",
         f"  search      {spend} a row, {work.workers} workers ({cores} physical cores here)",
         f"  time        {duration(cost.total_s)} an iteration (prepare {duration(cost.prepare_s)}, "
-        f"fit {duration(cost.fit_s)})",
+        f"fit {duration(cost.fit_s)}" + (f", gate {duration(cost.gate_s)})" if gated else ")"),
         f"              {duration(todo * cost.total_s)} in all, {basis}",
         f"  disk        about {size(disk)} needed, {size(free)} free",
     ]
+    if gated:
+        (elo0, elo1), (seconds, evals) = config.match.gate_elo, config.match.limit(config.prepare)
+        move = f"{seconds:g} s" if evals is None else f"{evals:,} evaluations"
+        lines.insert(
+            4,
+            f"  gate        {elo0:g} or {elo1:g} Elo, {config.match.gate_rounds} rounds at most, {move} a move",
+        )
     return "\n".join(lines)
 
 
@@ -75,16 +83,40 @@ def reuse_line(stage: str, name: str, search: Search) -> str:
     return f"{name}: {stage} runs again: {search.why}" if search.why else ""
 
 
+def begun_line(stage: str, what: str, name: str, search: Search) -> str:
+    """What became of what a stage had done of its work; empty where that is nothing."""
+    if search.found is not None:
+        return f"{name}: {stage} goes on from the {what} of {search.found.paths.name}"
+    return reuse_line(stage, name, search)
+
+
+def gate_line(record: IterRecord) -> str:
+    """One line about the match of an attempt; empty where there was none."""
+    gate = record.gate
+    if gate is None:
+        return ""
+    if gate["verdict"] is None:
+        return f"gate {_name(record)}: could not be played"
+    return (
+        f"gate {_name(record)}: {gate['verdict']}, {gate['score']:.1%} of {gate['rounds']} rounds, "
+        f"LLR {gate['llr']:.2f}, {duration(gate['wall_s'])}"
+    )
+
+
 def iteration_line(record: IterRecord, *, eta_s: float | None) -> str:
     """One line of at most 80 columns about an attempt that ended."""
-    name = f"{record.i}" + (f"r{record.attempt}" if record.attempt else "")
+    name = _name(record)
     prepare, fit = record.prepare or {}, record.fit or {}
     loss = _number(fit.get("final_val_mc_nll"), "{:#.4g}")
     fallback = _number(prepare.get("engine_fallback_rate"), "{:.1%}")
     kl = _number(record.check_number("S3.7", "kl"), "{:.2g}")
-    took = duration(sum(stage.get("wall_s", 0.0) for stage in (prepare, fit)))
+    took = duration(sum(stage.get("wall_s") or 0.0 for stage in (prepare, fit, record.gate or {})))
     line = f"iter {name:<3} {record.status:<12} val {loss:<6} fallback {fallback:<5} KL {kl:<7} {took:>6}"
     return line if eta_s is None else f"{line}  ETA {duration(eta_s)}"
+
+
+def _name(record: IterRecord) -> str:
+    return f"{record.i}" + (f"r{record.attempt}" if record.attempt else "")
 
 
 def _number(value: object, style: str) -> str:
@@ -112,6 +144,8 @@ def reason(record: IterRecord) -> str:
     for validation in (record.stage3_validation, record.stage4_validation):
         if validation and "failure" in validation and not _failed_hard(validation):
             return str(validation["failure"])
+    if record.gate is not None:
+        return str(record.gate.get("failure") or f"gate failed: {record.gate.get('message')}")
     wanted = Severity.SOFT if record.status is Status.REVERTED else Severity.HARD
     found = [
         f"{check} failed: {result['message']}"

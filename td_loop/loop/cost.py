@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from td_loop.loop.config import RunConfig
@@ -27,8 +27,18 @@ FIT_START_S = 3.2
 """Import torch, read and arrange the rows, the baseline."""
 FIT_ROW_S = 2e-5
 """One row through forward and backward."""
+GATE_START_S = 4.0
+"""Start the match of a gate and its workers, load kernels."""
+GAME_MOVES = 320
+"""Decisions of one game, those of both seats."""
+GAME_MOVE_S = 1e-4
+"""One of them outside its search: the engine's step, and what it costs to store the game."""
 RECENT = 3
 """Iterations of this run that correct the constants."""
+
+
+def _limit_s(budget_s: float, budget_evals: int | None) -> float:
+    return budget_s if budget_evals is None else budget_evals / EVALS_PER_S
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class Work:
     @property
     def limit_s(self) -> float:
         """Seconds that one search may take."""
-        return self.budget_s if self.budget_evals is None else self.budget_evals / EVALS_PER_S
+        return _limit_s(self.budget_s, self.budget_evals)
 
     @property
     def full_search_s(self) -> float:
@@ -62,8 +72,12 @@ class Work:
     @property
     def search_s(self) -> float:
         """Seconds that the searches are expected to take: the mean of min(limit, time to be content)."""
-        mean = -SEARCH_CONTENT_S * math.expm1(-self.limit_s / SEARCH_CONTENT_S)
-        return self.n_a * mean / self.workers
+        return self.n_a * _search_s(self.limit_s) / self.workers
+
+
+def _search_s(limit_s: float) -> float:
+    """Seconds that a search is expected to take."""
+    return -SEARCH_CONTENT_S * math.expm1(-limit_s / SEARCH_CONTENT_S)
 
 
 def work_of(config: RunConfig) -> Work:
@@ -78,10 +92,50 @@ class Cost:
 
     prepare_s: float
     fit_s: float
+    gate_s: float = 0.0
 
     @property
     def total_s(self) -> float:
-        return self.prepare_s + self.fit_s
+        return self.prepare_s + self.fit_s + self.gate_s
+
+
+@dataclass(frozen=True)
+class Match:
+    """A match of two, as a gate plays one.
+
+    Attributes:
+        games: how many.
+        budget_s: seconds that a move may take; None: see `budget_evals`.
+        budget_evals: evaluations that it may take.
+        workers: that play.
+    """
+
+    games: int
+    budget_s: float | None
+    budget_evals: int | None
+    workers: int
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds, by the constants above."""
+        move = _search_s(_limit_s(self.budget_s or 0.0, self.budget_evals)) + GAME_MOVE_S
+        return GATE_START_S + self.games * GAME_MOVES * move / self.workers
+
+
+def match_s(match: Match, measured: Sequence[tuple[Match, float, int]]) -> float:
+    """Wall seconds that a match will take.
+
+    Args:
+        match: as long as it may become.
+        measured: those that this run has played, oldest first: the part that was played at one go, its wall
+            seconds, and the games after which the match was settled. None yet: the match takes all its games.
+    """
+    if not measured:
+        return match.seconds
+    recent = measured[-RECENT:]
+    scale = median(wall_s / part.seconds for part, wall_s, _ in recent)
+    games = min(match.games, round(median(settled for _, _, settled in recent)))
+    return scale * replace(match, games=games).seconds
 
 
 @dataclass(frozen=True)

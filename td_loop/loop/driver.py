@@ -143,6 +143,8 @@ class _Driver:
         eta = left * predict(manifest, self.config).total_s
         shown = eta if record.status is Status.PROMOTED and left else None
         self.console.out(text.iteration_line(record, eta_s=shown))
+        if line := text.gate_line(record):
+            self.console.out(line)
         for line in text.warning_lines(record):
             self.console.warn(line)
 
@@ -170,6 +172,6 @@ class _Driver:
 
 def _error_of(record: IterRecord) -> type[TdLoopError]:
     """A stage that says what kind of fault it met (flags, a file, the disk) ends the run with its exit code."""
-    codes = [stage["exit_code"] for stage in (record.prepare, record.fit) if stage]
+    codes = [stage["exit_code"] for stage in (record.prepare, record.fit, record.gate) if stage]
     kinds: tuple[type[TdLoopError], ...] = (UsageError, DataError, StorageError)
     return next((kind for kind in kinds if codes and kind.exit_code == codes[-1]), HardAbort)

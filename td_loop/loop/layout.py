@@ -20,12 +20,14 @@ WEIGHTS = "weights.npz"
 TRAINING = "weights.training.json"
 VALIDATION = "validation.json"
 PROVENANCE = "provenance.json"
+GAMES = "gate.games"
+MATCH = "gate.json"
 
 TRAINING_SHA256 = "training_sha256"
 """Key of validation.json: the hash of the report that the checks judged."""
 
 RUN_FILES = (MANIFEST, LATEST_GOOD, BEST_VAL, MC_ROWS)
-ATTEMPT_FILES = (V_SNAP, BRANCH_DATA, CHUNKS, WEIGHTS, TRAINING, VALIDATION, PROVENANCE)
+ATTEMPT_FILES = (V_SNAP, BRANCH_DATA, CHUNKS, WEIGHTS, TRAINING, VALIDATION, PROVENANCE, GAMES, MATCH)
 
 _ITER_DIR = re.compile(r"iter(\d+)(?:_retry(\d+))?")
 _TRIMMED_DIR = re.compile(_ITER_DIR.pattern + r"(?:\.\d+)?")
@@ -95,6 +97,16 @@ class AttemptPaths:
     @property
     def validation(self) -> Path:
         return self.folder / VALIDATION
+
+    @property
+    def games(self) -> Path:
+        """The games of the match against `latest_good`, if a promotion needs one."""
+        return self.folder / GAMES
+
+    @property
+    def match(self) -> Path:
+        """How that match ended."""
+        return self.folder / MATCH
 
     def log(self, stage: str) -> Path:
         """What a stage wrote: results and errors."""

@@ -37,7 +37,8 @@ RECORD_KEYS = (
     "promoted_to_latest_good",
     "weights_sha256",
 )
-"""Keys of an iteration's record, in the order of docs/td_outer_loop.md; a retry adds `previous_attempt`."""
+"""Keys of an iteration's record, in the order of docs/td_outer_loop.md; a match adds `gate`, a retry
+`previous_attempt`."""
 
 
 class Status(StrEnum):
@@ -68,6 +69,7 @@ class IterRecord:
         knot_coverage: see `td_loop.checks.KnotCoverage`.
         promoted_to_latest_good: whether `latest_good` moved to `weights`.
         weights_sha256: hash of `weights`.
+        gate: the match against `v_snap`, see `td_loop.loop.gate`; there is such a key only where one was begun.
         previous_attempt: the record that this retry replaces; in a first attempt there is no such key.
     """
 
@@ -85,13 +87,14 @@ class IterRecord:
     knot_coverage: Json | None = None
     promoted_to_latest_good: bool = False
     weights_sha256: str | None = None
+    gate: Json | None = None
     previous_attempt: Json | None = None
 
     def as_json(self) -> Json:
         """In the key order of docs/td_outer_loop.md."""
         plain = asdict(self) | {"status": str(self.status)}
-        retried = {} if self.previous_attempt is None else {"previous_attempt": self.previous_attempt}
-        return {key: plain[key] for key in RECORD_KEYS} | retried
+        more = {key: plain[key] for key in ("gate", "previous_attempt") if plain[key] is not None}
+        return {key: plain[key] for key in RECORD_KEYS} | more
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> IterRecord:

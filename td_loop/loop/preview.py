@@ -7,7 +7,7 @@ from pathlib import Path
 from td_loop.errors import RunInUse
 from td_loop.files import sha256
 from td_loop.loop import console, provenance, reuse, rundir
-from td_loop.loop.config import RunConfig
+from td_loop.loop.config import Gate, RunConfig
 from td_loop.loop.driver import find_programs
 from td_loop.loop.fault import require_promoted
 from td_loop.loop.forecast import plan
@@ -63,21 +63,29 @@ def _stages(
     """A line a stage of the attempt: taken back, gone on with, or run, and why."""
     name = iter_dir(step.i, step.attempt)
     left = reuse.left_by(run, name, unnamed=name not in rundir.named_dirs(manifest))
+    gated = config.gate is not Gate.NONE
+    new = [f"{name}: gate runs: its candidate is new"] if gated else []
     wanted = provenance.of_prepare(config, step.i, digest)
     search = reuse.prepared(
         left, wanted, mc_rows=run / MC_ROWS, before=manifest.iters[-1] if manifest.iters else None
     )
     if search.found is None:
         begun = reuse.chunks(left, wanted)
-        told = begun.found and f"{name}: prepare goes on from the chunks of {begun.found.paths.name}"
+        told = begun.found and console.begun_line("prepare", "chunks", name, begun)
         told = told or console.reuse_line("prepare", name, search) or console.reuse_line("prepare", name, begun)
         return [
             told or f"{name}: prepare runs: there is nothing to take up",
             f"{name}: fit runs: its targets are new",
+            *new,
         ]
     branch_data = search.found.paths.branch_data
     fit = reuse.fitted(left, provenance.of_fit(config, step.i, digest, branch_data, run / MC_ROWS), weights)
-    return [
+    lines = [
         console.reuse_line("prepare", name, search),
         console.reuse_line("fit", name, fit) or f"{name}: fit runs: there is nothing to take up",
     ]
+    if not gated or fit.found is None:
+        return lines + new
+    begun = reuse.games(left, provenance.of_gate(config, step.i, fit.found.paths.weights, digest))
+    told = console.begun_line("gate", "games", name, begun)
+    return [*lines, told or f"{name}: gate runs: there is nothing to take up"]

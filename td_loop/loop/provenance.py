@@ -64,6 +64,27 @@ def of_fit(config: RunConfig, i: int, v_snap_sha256: str, branch_data: Path, mc_
     }
 
 
+def of_gate(config: RunConfig, i: int, candidate: Path, opponent_sha256: str) -> Json:
+    """Of the games of iteration `i`'s match. How many there may be, and what they decide, is no part of it.
+
+    `config` is the attempt's, `candidate` the weights that want to be promoted.
+    """
+    from td_loop.kernels import sources_hash  # numba, which takes a second to import
+
+    seconds, evals = config.match.limit(config.prepare)
+    return {
+        "the arena's code": _code(None, "arena", "games", "value"),
+        "the kernels": sources_hash(),
+        "candidate": sha256(candidate),
+        "latest_good": opponent_sha256,
+        "seed": config.seed + i,
+        "budget_s": seconds,
+        "budget_evals": evals,
+        "game": config.game,
+        "the game's code": _hash_of(_module_files(config.game)),
+    }
+
+
 def write(folder: Path, **stages: Json) -> None:
     """Note the provenance of an attempt's stages, by name, beside what is noted already."""
     write_json(folder / PROVENANCE, read(folder) | stages)

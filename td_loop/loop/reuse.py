@@ -112,11 +112,20 @@ def fitted(left: list[AttemptPaths], wanted: Json, v_snap: Path) -> Search:
 
 def chunks(left: list[AttemptPaths], wanted: Json) -> Search:
     """Look for the finished chunks of a prepare that was stopped on its way."""
+    return _begun([(p, p.chunks) for p in left], "prepare", wanted)
+
+
+def games(left: list[AttemptPaths], wanted: Json) -> Search:
+    """Look for the games of a match, whether it was stopped on its way or had an end."""
+    return _begun([(p, p.games) for p in left], "gate", wanted)
+
+
+def _begun(left: list[tuple[AttemptPaths, Path]], stage: str, wanted: Json) -> Search:
     why = ""
-    for paths in left:
-        if not paths.chunks.is_file():
+    for paths, output in left:
+        if not output.is_file():
             continue
-        reason = provenance.difference(provenance.read(paths.folder).get("prepare"), wanted)
+        reason = provenance.difference(provenance.read(paths.folder).get(stage), wanted)
         if reason is None:
             return Search(Found(paths, 0.0))
         why = why or f"{reason} ({paths.name})"

@@ -1,7 +1,8 @@
-"""Command lines of the two stages. Pure: the same flags for td_loop's own programs and for a user's."""
+"""Command lines of the stages. Pure: the same flags for td_loop's own programs and for a user's."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from td_loop.loop.config import RunConfig
@@ -52,6 +53,25 @@ def fit_argv(config: RunConfig, i: int, v_snap: Path, paths: AttemptPaths, mc_ro
         "--seed": config.seed + i,
     }
     return config.stage_command("fit") + _words(flags)
+
+
+def gate_argv(config: RunConfig, i: int, candidate: Path, opponent: Path, paths: AttemptPaths) -> list[str]:
+    """The match of iteration `i`; `config` is the attempt's, whose seed draws maps of its own."""
+    elo0, elo1 = config.match.gate_elo
+    seconds, evals = config.match.limit(config.prepare)
+    contestants = [f"candidate={candidate.absolute()}", f"latest_good={opponent.absolute()}"]
+    flags: dict[str, object] = {
+        "--rounds": config.match.gate_rounds,
+        "--budget-s": seconds,
+        "--budget-evals": evals,
+        "--seed": config.seed + i,
+        "--workers": config.prepare.workers,
+        "--game": config.game,
+        "--store": paths.games,
+        "--out": paths.match,
+    }
+    command = [sys.executable, "-m", "td_loop", "tournament", *contestants]
+    return [*command, "--sprt", str(elo0), str(elo1), *_words(flags)]
 
 
 def _words(flags: dict[str, object]) -> list[str]:

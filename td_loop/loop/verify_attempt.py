@@ -50,7 +50,14 @@ class AttemptFiles:
             what = "the folder of an attempt is missing"
             return [self._fault(self.paths.folder, "I9", what, "no such folder", "what the manifest names")]
         found: list[Fault | None] = []
-        for check in (self._weights, self._validation, self._training, self._branch_data):
+        for check in (
+            self._weights,
+            self._validation,
+            self._training,
+            self._branch_data,
+            self._match,
+            self._games,
+        ):
             try:
                 found.append(next(check(), None))
             except (*MALFORMED, OSError) as e:
@@ -101,6 +108,7 @@ class AttemptFiles:
             "stage3": r.stage3_validation,
             "stage4": r.stage4_validation,
             "knot_coverage": r.knot_coverage,
+            **({} if r.gate is None else {"gate": r.gate}),
         }
         if interrupted:  # the signal may have come before the file was written again
             stages = {key: value for key, value in stages.items() if content.get(key) is not None}
@@ -112,6 +120,7 @@ class AttemptFiles:
             "stage3",
             "stage4",
             "knot_coverage",
+            *(() if r.gate is None else ("gate",)),
             TRAINING_SHA256,
         }:
             yield self._fault(path, "I9", "has a key that nobody writes", key, "the keys of this version")
@@ -159,6 +168,26 @@ class AttemptFiles:
         except DataError:
             return None
         return None if found is None else str(found)
+
+    # --- gate.json, gate.games -----------------------------------------------------------------------------------
+
+    def _match(self) -> Iterator[Fault]:
+        return self._judged(self.paths.match, "result_sha256")
+
+    def _games(self) -> Iterator[Fault]:
+        return self._judged(self.paths.games, "games_sha256")
+
+    def _judged(self, path: Path, key: str) -> Iterator[Fault]:
+        """A file of the match is the one that decided."""
+        expected = (self.record.gate or {}).get(key)
+        if expected is None:  # no match, or none that had an end
+            return
+        digest = sha256(path) if path.is_file() else None
+        if digest is None:
+            yield self._fault(path, "I9", "is missing", "no such file", "what decided the match")
+        elif digest != expected:
+            what = "was changed after it was judged"
+            yield self._fault(path, "I9", what, f"sha256 {digest[:12]}...", f"sha256 {expected[:12]}...")
 
     # --- branch_data.npz -----------------------------------------------------------------------------------------
 

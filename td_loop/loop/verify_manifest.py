@@ -11,6 +11,7 @@ from typing import Any
 from td_loop.checks import Severity
 from td_loop.errors import DataError, ManifestError
 from td_loop.files import as_float, read_json
+from td_loop.loop import gate
 from td_loop.loop.cost import Work
 from td_loop.loop.fault import RESTORE_MANIFEST, Fault
 from td_loop.loop.layout import BOOTSTRAP_COPY, MANIFEST, WEIGHTS, iter_dir, iter_dirs
@@ -178,6 +179,7 @@ def _attempt_faults(key: str, r: IterRecord) -> Iterator[Fault]:
         if stage is not None and (missing := [k for k in keys if k not in stage]):
             yield fault(f"{key}.{name}.{missing[0]}", "is missing", "no such key", "the key")
     yield from _number_faults(key, r)
+    yield from _gate_faults(key, r)
     yield from _verdict_faults(key, r)
     if r.status is Status.PROMOTED:
         yield from _setting_faults(key, r)
@@ -213,6 +215,25 @@ def _number_faults(key: str, r: IterRecord) -> Iterator[Fault]:
             yield fault(f"{key}.{where}.wall_s", "is no duration", stage["wall_s"], "seconds, 0 or more")
 
 
+def _gate_faults(key: str, r: IterRecord) -> Iterator[Fault]:
+    """Does a match agree with itself, and with how far the attempt came?"""
+    if r.gate is None:
+        return
+    if missing := [k for k in gate.KEYS if k not in r.gate]:
+        yield fault(f"{key}.gate.{missing[0]}", "is missing", "no such key", "the key")
+        return
+    if r.stage4_validation is None or r.weights is None:
+        yield fault(f"{key}.gate", "a match without a candidate", "a match", "weights that fit wrote")
+    if r.gate["exit_code"] is None:  # stopped on its way
+        if r.status is not Status.INTERRUPTED:
+            yield fault(f"{key}.gate.exit_code", f"does not go with status {r.status}", None, "an exit code")
+        return
+    if not as_float(r.gate["wall_s"]) >= 0:
+        yield fault(f"{key}.gate.wall_s", "is no duration", r.gate["wall_s"], "seconds, 0 or more")
+    if "failure" not in r.gate and (told := gate.contradiction(r.gate)) is not None:
+        yield fault(f"{key}.gate", "contradicts itself", told, "numbers of one match")
+
+
 def _verdict_faults(key: str, r: IterRecord) -> Iterator[Fault]:
     """Does the status follow from the checks?"""
     if r.status is Status.INTERRUPTED:
@@ -231,7 +252,8 @@ def status_by_checks(r: IterRecord) -> Status:
             return Status.HARD_ABORTED
     assert r.stage4_validation is not None
     soft = _failed(r.stage4_validation, lambda check, v: check == "S4.3")
-    return Status.REVERTED if soft else Status.PROMOTED
+    played = None if r.gate is None else gate.status(r.gate)
+    return Status.REVERTED if soft else played or Status.PROMOTED
 
 
 def _failed(validation: Json, counts: Callable[[str, Json], bool]) -> bool:

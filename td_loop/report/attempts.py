@@ -49,11 +49,13 @@ class Attempt:
 
     @property
     def stage(self) -> str:
-        """How far it came: "prepare", "fit", or "" when both were judged."""
+        """How far it came: "prepare", "fit", "gate" while its match is played, or "" when all was judged."""
         r = self.record
         if r.stage3_validation is None:
             return "prepare"
-        return "fit" if r.stage4_validation is None else ""
+        if r.stage4_validation is None:
+            return "fit"
+        return "gate" if r.gate is not None and r.gate.get("exit_code") is None else ""
 
     def training(self, run: Path) -> Json:
         """Its weights.training.json; empty where there is none that can be read."""
@@ -123,6 +125,7 @@ def _of_folder(place: Place, run: Path, folder: str, i: int, attempt: int) -> At
         v_snap="",
         v_snap_sha256="",
         status=Status(status) if status in list(Status) else Status.INTERRUPTED,
+        gate=_match(seen.get("gate")),
         stage3_validation=_checks(seen.get("stage3")),
         stage4_validation=_checks(seen.get("stage4")),
         knot_coverage=seen.get("knot_coverage"),
@@ -140,6 +143,14 @@ def _checks(validation: object) -> Json | None:
         for check, found in validation.items()
         if not check.startswith("S") or (isinstance(found, dict) and keys <= found.keys())
     }
+
+
+def _match(found: object) -> Json | None:
+    """What can be shown of a match, likewise."""
+    if not isinstance(found, dict) or not isinstance(found.get("config"), dict):
+        return None
+    numbers = ("wall_s", "exit_code", "llr", "rounds", "games", "score")
+    return found if all(isinstance(found.get(key), int | float | None) for key in numbers) else None
 
 
 def _json_object(path: Path) -> Json:

@@ -18,7 +18,7 @@ class CheckRow:
     """One check.
 
     Attributes:
-        id: "S3.1", or "knots".
+        id: "S3.1", "gate" or "knots".
         title: what it looks at, in a few words.
         value: what was measured.
         limit: what was allowed.
@@ -94,6 +94,8 @@ def check_rows(record: IterRecord) -> list[CheckRow]:
         for check, verdict in (validation or {}).items():
             if isinstance(verdict, dict) and check.startswith("S"):
                 rows.append(_row(check, verdict, config))
+    if record.gate is not None and record.gate.get("message"):
+        rows.append(_gate(record.gate))
     if record.knot_coverage is not None:
         rows.append(_knots(record.knot_coverage, (record.stage4_validation or {}).get("config") or {}))
     return rows
@@ -116,6 +118,14 @@ def _verdict(check: str, severity: str, passed: bool | None) -> str:
     if passed:
         return "passed"
     return "FAILED" if severity == Severity.HARD or check == "S4.3" else "warned"
+
+
+def _gate(gate: Json) -> CheckRow:
+    """The match against `latest_good`: its log likelihood ratio, and the bound that promotes."""
+    value, limit = number(gate.get("llr"), ".2f"), f">= {number(gate['bounds'][1], '.2f')}"
+    verdict = "passed" if gate.get("verdict") == "H1" else "FAILED"
+    message = str(gate["message"])
+    return CheckRow("gate", "match with latest_good (LLR)", value, limit, str(Severity.SOFT), verdict, message)
 
 
 def _knots(coverage: Json, config: Json) -> CheckRow:

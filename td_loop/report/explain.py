@@ -67,7 +67,7 @@ def _attempt_lines(run: Path, attempt: Attempt, manifest: Manifest) -> list[str]
         lines += indented("  V_snap    ", f"{r.v_snap} (sha256 {r.v_snap_sha256[:12]}...)")
     if settings := _settings(r):
         lines += indented("  settings  ", settings)
-    for stage, said in (("prepare", _prepare(r)), ("fit", _fit(run, attempt))):
+    for stage, said in (("prepare", _prepare(r)), ("fit", _fit(run, attempt)), ("gate", _gate(r))):
         if said:
             lines += indented(f"  {stage:<10}", said)
     if rows:
@@ -107,8 +107,10 @@ def _why(attempt: Attempt, rows: Sequence[CheckRow], manifest: Manifest) -> str:
     if r.status is Status.PROMOTED:
         warned = ", ".join(c.id for c in rows if c.verdict == "warned")
         return (
-            "no hard check failed and the final val_mc_nll is within its limit (S4.3), so latest_good moved to "
-            f"{r.weights}" + (f"; warnings, which stop nothing: {warned}" if warned else "")
+            "no hard check failed and the final val_mc_nll is within its limit (S4.3), "
+            + ("and it won its match (gate), " if r.gate else "")
+            + f"so latest_good moved to {r.weights}"
+            + (f"; warnings, which stop nothing: {warned}" if warned else "")
         )
     retried = any(x.i == r.i and x.attempt > r.attempt for x in manifest.iters)
     if attempt.place is Place.TRIMMED:
@@ -149,3 +151,16 @@ def _fit(run: Path, attempt: Attempt) -> str:
     return f"{duration(fit['wall_s'])}, exit code {fit['exit_code']}" + (
         "" if fit["final_val_mc_nll"] is None else losses
     )
+
+
+def _gate(r: IterRecord) -> str:
+    gate = r.gate
+    if gate is None:
+        return ""
+    config = gate["config"]
+    move = f"{config['budget_evals']} evaluations" if config["budget_s"] is None else f"{config['budget_s']} s"
+    asked = f"{config['elo'][0]:g} or {config['elo'][1]:g} Elo, {config['rounds']} rounds at most, {move} a move"
+    if gate["exit_code"] is None:
+        return f"not at its end: {asked}"
+    told = f": {gate['verdict']}, {gate['games']} games" if gate["verdict"] else ""
+    return f"{duration(gate['wall_s'])}, exit code {gate['exit_code']}{told}; {asked}"

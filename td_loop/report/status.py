@@ -14,6 +14,9 @@ from td_loop.report.find import manifest_of, sound_records
 from td_loop.report.text import driver_line, indented, number
 from td_loop.text import duration, size, table
 
+GATE = ("verdict", "llr", "rounds", "games", "score", "wall_s", "exit_code")
+"""What is shown of a match."""
+
 _LEGEND = "iter 3r1: the retry of iteration 3; knots: features that drifted; g latest_good, b best_val"
 
 
@@ -65,6 +68,8 @@ def _entry(run: Path, attempt: Attempt, manifest: Manifest) -> Json:
         "knots_drifted": len(knots["warnings"]) if knots.get("available") else None,
         "is_latest_good": mine and r.weights == manifest.latest_good,
         "is_best_val": mine and manifest.best_val is not None and r.weights == manifest.best_val.path,
+        # Only where there is a match: without a gate all is as it was.
+        **({} if r.gate is None else {"gate": {key: r.gate.get(key) for key in GATE}}),
     }
 
 
@@ -97,14 +102,17 @@ def status_text(s: Json) -> str:
         return "\n".join([*lines, "", "no iteration was begun yet"])
     head = ("iter", "status", "prepare", "fit", "val_nll", "baseline", "KL", "fallback", "knots", "")
     rows = [_cells(entry) for entry in s["attempts"]]
-    return "\n".join([*lines, "", *table(head, rows, "<<>>>>>>><"), "", *indented("", _LEGEND)])
+    lines += ["", *table(head, rows, "<<>>>>>>><")]
+    if matches := [(entry, entry["gate"]) for entry in s["attempts"] if "gate" in entry]:
+        of_match = ("iter", "gate", "score", "rounds", "LLR", "took")
+        lines += ["", *table(of_match, [_match_cells(*match) for match in matches], "<<>>>>")]
+    return "\n".join([*lines, "", *indented("", _LEGEND)])
 
 
 def _cells(e: Json) -> tuple[str, ...]:
-    name = f"{e['iter']}r{e['attempt']}" if e["attempt"] else f"{e['iter']}"
-    status = {"prepare": "preparing", "fit": "fitting"}.get(e["stage"], "judging")
+    status = {"prepare": "preparing", "fit": "fitting", "gate": "playing"}.get(e["stage"], "judging")
     return (
-        name,
+        _name(e),
         status if e["status"] == Place.IN_PROGRESS else e["status"],
         _duration(e["prepare_wall_s"]),
         _duration(e["fit_wall_s"]),
@@ -115,6 +123,21 @@ def _cells(e: Json) -> tuple[str, ...]:
         "-" if e["knots_drifted"] is None else str(e["knots_drifted"] or "ok"),
         ("g" if e["is_latest_good"] else "") + ("b" if e["is_best_val"] else ""),
     )
+
+
+def _match_cells(e: Json, gate: Json) -> tuple[str, ...]:
+    return (
+        _name(e),
+        gate["verdict"] or ("not at its end" if gate["exit_code"] is None else "not played"),
+        number(gate["score"], ".1%"),
+        number(gate["rounds"], ".0f"),
+        number(gate["llr"], ".2f"),
+        _duration(gate["wall_s"]),
+    )
+
+
+def _name(e: Json) -> str:
+    return f"{e['iter']}r{e['attempt']}" if e["attempt"] else f"{e['iter']}"
 
 
 def _duration(seconds: Any) -> str:

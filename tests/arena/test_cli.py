@@ -72,6 +72,17 @@ def test_a_sequential_test_answers_by_exit_code(
     assert ask(*specs, "--sprt", *elo)[0] == code  # from the store, in words
 
 
+def test_a_result_is_also_written_to_a_file(ask: Ask, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    for more in ([], ["--sprt", "-10", "1"]):
+        words = ask("rusher", "idle", "--rounds", "3", "--out", str(out), *more)[1]
+        said = json.loads(ask("rusher", "idle", "--rounds", "3", "--json", *more)[1])
+        written = json.loads(out.read_bytes())
+        assert written["games_played"] + written["games_known"] == 6
+        assert said == written | {"games_played": 0, "games_known": 6}
+        assert "{" not in words
+
+
 def test_a_sequential_test_needs_no_ratings(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "choix", None)
     assert ask("rusher", "idle", "--sprt", "0", "100")[0] == 0

@@ -10,10 +10,11 @@ import pytest
 
 from td_loop.cli import fit, prepare
 from td_loop.cli.run import run
+from td_loop.cli.tournament import tournament_command
 from td_loop.fit.config import FitConfig
 from td_loop.loop.config import RunConfig
 from td_loop.loop.layout import AttemptPaths
-from td_loop.loop.stages import fit_argv, prepare_argv
+from td_loop.loop.stages import fit_argv, gate_argv, prepare_argv
 from td_loop.prepare.config import PrepareConfig
 
 AT = Path("/run")
@@ -49,6 +50,15 @@ def test_a_stage_alone_has_the_defaults_of_the_loop(stage: str, command: Any) ->
 def test_all_that_the_loop_passes_a_stage_takes() -> None:
     for stage, command in (("prepare", prepare.prepare_command), ("fit", fit.fit_command)):
         assert passed(stage) <= inspect.signature(command).parameters.keys()
+
+
+def test_all_that_the_loop_asks_of_a_match_a_tournament_takes() -> None:
+    for budget in ("1e", "1s"):
+        config = RunConfig.from_flags({"gate": "sprt", "gate_budget": budget})
+        words = gate_argv(config, 0, AT, AT, AttemptPaths(AT, "iter0"))
+        flags = {word[2:].replace("-", "_") for word in words if word.startswith("--")}
+        assert len(flags) == 8
+        assert flags <= inspect.signature(tournament_command).parameters.keys()
 
 
 def test_the_configs_agree_with_the_loop_too() -> None:

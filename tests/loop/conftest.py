@@ -37,3 +37,9 @@ def config(tmp_path: Path, bootstrap: Path) -> Callable[..., RunConfig]:
         return RunConfig.from_flags({**small, "runs_dir": tmp_path / "runs", "bootstrap": bootstrap, **flags})
 
     return make
+
+
+@pytest.fixture
+def gated(config: Callable[..., RunConfig]) -> Callable[..., RunConfig]:
+    """A run's config with a gate of 10 rounds."""
+    return lambda **flags: config(**{"iters": 1, "gate": "sprt", "gate_rounds": 10, "budget_evals": 50, **flags})

@@ -25,6 +25,7 @@ if __name__ == "__main__":
 import numpy as np
 
 from td_loop.files import sha256, write_json
+from td_loop.journal import Journal, read_records
 from td_loop.npz import load_npz, save_npz
 from tests.checks.caches import make_cache
 
@@ -42,10 +43,14 @@ def write_bootstrap(path: Path, *, coef: float = 0.0, version: int = 2) -> Path:
 
 
 def parse(argv: Sequence[str]) -> tuple[str, Flags]:
-    """(stage, flags) of a command line."""
-    at = next(i for i, word in enumerate(argv) if word in ("prepare", "fit"))
-    words = argv[at + 1 :]
-    return argv[at], dict(zip(words[::2], words[1::2], strict=True))
+    """(stage, flags) of a command line; of a match also who plays it, and `--sprt` in one word."""
+    at = next(i for i, word in enumerate(argv) if word in ("prepare", "fit", "tournament"))
+    words = list(argv[at + 1 :])
+    if argv[at] != "tournament":
+        return argv[at], dict(zip(words[::2], words[1::2], strict=True))
+    candidate, latest_good, sprt, elo0, elo1, *rest = words
+    who = dict(spec.split("=", 1) for spec in (candidate, latest_good))
+    return "gate", who | {sprt: f"{elo0} {elo1}"} | dict(zip(rest[::2], rest[1::2], strict=True))
 
 
 # --- prepare -----------------------------------------------------------------------------------------------
@@ -149,6 +154,40 @@ def stopped_after(stage: Behaviour, signum: int = signal.SIGINT) -> Behaviour:
     return behave
 
 
+# --- the gate ----------------------------------------------------------------------------------------------
+
+BOUND = 2.94
+CODES = {"H1": 0, "H0": 6, "undecided": 7}
+LLR = {"H1": 3.0, "H0": -3.0, "undecided": 0.5}
+
+
+def gate(flags: Flags, *, verdict: str = "H1", rounds: int = 3, code: int | None = None, **result: Any) -> int:
+    """Play a match, with what is stored of it, and write how it ended; `result` replaces keys of `sprt`."""
+    played = add_games(flags, rounds)
+    elo0, elo1 = map(float, flags["--sprt"].split())
+    sprt = {"elo0": elo0, "elo1": elo1, "bounds": [-BOUND, BOUND], "llr": LLR[verdict], "verdict": verdict}
+    content = {"games_played": played, "sprt": sprt | {"rounds": rounds} | result, "pair": {"score_a": 0.75}}
+    write_json(Path(flags["--out"]), content)
+    return CODES[verdict] if code is None else code
+
+
+def add_games(flags: Flags, rounds: int) -> int:
+    """Have that many rounds in the store of games; how many games were added."""
+    store = Path(flags["--store"])
+    there = list(read_records(store)) or [b"head"]
+    wanted = [b"head", *(f"game {k} of seed {flags['--seed']}".encode() for k in range(2 * rounds))]
+    assert there == wanted[: len(there)]
+    with Journal(store, there) as journal:
+        for game in wanted[len(there) :]:
+            journal.append(game)
+    return len(wanted) - len(there)
+
+
+def ends(verdict: str, **more: Any) -> Behaviour:
+    """A match with this verdict."""
+    return lambda flags: gate(flags, verdict=verdict, **more)
+
+
 # --- the runner --------------------------------------------------------------------------------------------
 
 
@@ -170,8 +209,8 @@ class Stages:
         number = sum(1 for s, _ in self.calls if s == stage)
         self.calls.append((stage, flags))
         signals.check()
-        folder = Path(flags["--out" if stage == "prepare" else "--output"]).parent.name
-        usual = self.script.get((stage, folder), prepare if stage == "prepare" else fit)
+        folder = Path(flags["--output" if stage == "fit" else "--out"]).parent.name
+        usual = self.script.get((stage, folder), {"prepare": prepare, "fit": fit, "gate": gate}[stage])
         code = self.script.get((stage, number), usual)(flags)
         signals.check()
         return code

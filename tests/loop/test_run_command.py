@@ -16,7 +16,7 @@ import pytest
 from td_loop.cli import main
 from td_loop.cli.run import run as command
 from td_loop.loop import driver
-from td_loop.loop.config import RunConfig
+from td_loop.loop.config import Gate, RunConfig
 from td_loop.loop.presets import PRESETS
 from tests.loop.test_process import gone, wait_until
 
@@ -149,7 +149,7 @@ def test_defaults_of_the_command_are_those_of_the_config(configs: list[RunConfig
 
 
 def test_every_hyperparameter_has_a_flag() -> None:
-    assert set(RunConfig().hyperparams()) == set(inspect.signature(command).parameters) - {
+    assert set(RunConfig(gate=Gate.SPRT).hyperparams()) == set(inspect.signature(command).parameters) - {
         "ctx",
         "preset",
         "dry_run",
@@ -175,6 +175,12 @@ def test_a_preset_sets_defaults_and_flags_that_are_given_win(configs: list[RunCo
         (["--on-fail", "shrug"], "shrug"),
         (["--preset", "slow"], "slow"),
         (["--unknown"], "--unknown"),
+        (["--gate", "sprt", "--gate-elo", "5", "5"], "--gate-elo 5 5"),
+        (["--gate", "sprt", "--gate-rounds", "0"], "--gate-rounds 0"),
+        (["--gate", "sprt", "--gate-budget", "0.1"], "--gate-budget 0.1"),
+        (["--gate", "sprt", "--gate-budget", "0e"], "--gate-budget 0e"),
+        (["--gate-rounds", "10"], "--gate-rounds is about a match, and there is none without --gate sprt"),
+        (["--gate", "sprt", "--game", "tests.loop.unplayable:GAME"], "the arena cannot play it"),
         (["--n", "many"], "--n"),
     ],
 )

@@ -20,7 +20,18 @@ from td_loop.errors import HardAbort, Interrupted, ManifestError, Reverted, Stor
 from td_loop.files import sha256
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
-from tests.loop.fakes import Flags, Stages, fit, fit_to, prepare, reverts, stopped_after, write_bootstrap
+from tests.loop.fakes import (
+    Flags,
+    Stages,
+    ends,
+    fit,
+    fit_to,
+    gate,
+    prepare,
+    reverts,
+    stopped_after,
+    write_bootstrap,
+)
 from tests.loop.trouble import Killed, trouble
 
 STOPS = (Reverted, HardAbort, Interrupted)
@@ -46,6 +57,10 @@ OUTCOMES: dict[str, dict[tuple[str, int | str], Any]] = {
     "stopped in prepare": {("prepare", 0): stopped_after(prepare, signal.SIGTERM)},
     "stopped in fit": {("fit", 0): stopped_after(fit, signal.SIGTERM)},
     "best so far": {("fit", 0): fit_to(0.5, 0.3)},
+    "match lost": {("gate", 0): ends("H0")},
+    "match fails": {("gate", 0): fails},
+    "match lies": {("gate", 0): lies},
+    "stopped in the match": {("gate", 0): stopped_after(gate, signal.SIGTERM)},
 }
 
 
@@ -59,7 +74,7 @@ class Runs(RuleBasedStateMachine):
         self.bootstrap_sha256 = sha256(self.bootstrap)
         self.run_dir = self.folder / "runs" / "td_loop_t"
         self.promoted: dict[str, str] = {}  # path -> hash of everything that was ever promoted
-        self.settings: dict[str, Any] = {"lr_peak": 0.03, "k": 0.3, "on_fail": "abort", "seed": 0}
+        self.settings: dict[str, Any] = {"lr_peak": 0.03, "k": 0.3, "on_fail": "abort", "seed": 0, "gate": "none"}
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -97,9 +112,10 @@ class Runs(RuleBasedStateMachine):
         lr_peak=st.sampled_from([0.03, 0.01]),
         k=st.sampled_from([0.3, 0.5]),
         on_fail=st.sampled_from(["abort", "retry-then-abort"]),
+        gate=st.sampled_from(["none", "sprt"]),
     )
-    def change_settings(self, lr_peak: float, k: float, on_fail: str) -> None:
-        self.settings |= {"lr_peak": lr_peak, "k": k, "on_fail": on_fail}
+    def change_settings(self, lr_peak: float, k: float, on_fail: str, gate: str) -> None:
+        self.settings |= {"lr_peak": lr_peak, "k": k, "on_fail": on_fail, "gate": gate}
 
     @rule(moment=st.integers(0, 60), more=st.integers(1, 2), outcome=st.sampled_from(["promoted", "reverted"]))
     def killed_and_resumed(self, moment: int, more: int, outcome: str) -> None:

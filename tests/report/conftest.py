@@ -18,7 +18,7 @@ from td_loop.loop import rundir
 from td_loop.loop.config import RunConfig
 from td_loop.loop.driver import drive
 from td_loop.npz import save_npz
-from tests.loop.fakes import Flags, Stages, fit_to, prepare_with, reverts, write_bootstrap
+from tests.loop.fakes import Flags, Stages, ends, fit_to, prepare_with, reverts, write_bootstrap
 
 REPLAYS = "ab" * 32
 VALIDATION_GAME = 10_000
@@ -74,6 +74,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
             "failed": make("failed", {("fit", "iter1"): lambda _: 1}),
             "interrupted": make("interrupted", {("fit", "iter1"): interrupt}),
             "stopped": make("stopped", {("prepare", "iter1"): interrupt}),
+            "gated": make("gated", {("gate", "iter1"): ends("H0")}, gate="sprt", on_fail="retry-then-abort"),
+            "in a match": make("in-a-match", {("gate", "iter1"): interrupt}, gate="sprt"),
+            "no match": make("no-match", {("gate", "iter1"): lambda _: 1}, gate="sprt"),
         }
         # Reverted twice, then promoted: two attempts lie in trimmed/. The same seed would end the same again.
         for seed, script in enumerate(({("fit", "iter1"): reverts}, {("fit", "iter1"): reverts}, {})):

@@ -51,6 +51,27 @@ def test_a_promoted_iteration_lists_every_check(made: dict[str, Path], capsys: p
     assert "knots values above / below them 1% / 10% 30% / 70% soft passed" in said
 
 
+def test_a_match_is_explained(made: dict[str, Path]) -> None:
+    text = explain(made["gated"], "1")
+    assert max(map(len, text.splitlines())) <= 80 or str(made["gated"]) in text
+    said = words(text)
+    lost = "scored 75.0% against iter0/weights.npz in 3 rounds (6 games), LLR -3.00 (<= -2.94): 0 Elo stronger"
+    assert f"why gate failed: H0 accepted: {lost} rather than 50; it was run once more" in said
+    assert "exit code 6: H0, 6 games; 0 or 50 Elo, 800 rounds at most, 0.2 s a move" in said
+    assert "gate match with latest_good (LLR) -3.00 >= 2.94 soft FAILED" in said
+    assert "within its limit (S4.3), and it won its match (gate), so latest_good moved to" in said
+    assert "gate match with latest_good (LLR) 3.00 >= 2.94 soft passed" in said
+
+
+def test_a_match_without_an_end_is_explained(made: dict[str, Path]) -> None:
+    said = words(explain(made["in a match"], "1"))
+    assert "why stopped during gate; the same command runs the iteration again" in said
+    assert "gate not at its end: 0 or 50 Elo" in said
+    said = words(explain(made["no match"], "1"))
+    assert "why gate exited with code 1; its output is in" in said
+    assert "exit code 1; 0 or 50 Elo" in said
+
+
 def test_a_check_without_data_says_why(made: dict[str, Path]) -> None:
     said = words(explain(made["promoted"], "0"))
     assert "S3.7 targets moved (mean KL) - >= 0.0001 soft no data" in said

@@ -66,6 +66,8 @@ def test_every_line_fits_80_columns(made: dict[str, Path], name: str) -> None:
             "is_latest_good": True,
             "is_best_val": True,
         }
+        if "gate" in attempt:
+            attempt["gate"] |= {"score": 1.0, "rounds": 10**6, "llr": -123.456, "wall_s": 86400 * 12.0}
     assert max(map(len, status_text(s).splitlines())) <= 80
 
 
@@ -120,6 +122,8 @@ def test_numbers_that_are_not_finite_are_strings_in_json_and_words_in_the_table(
         ("failed", "hard_aborted", None),
         ("interrupted", "interrupted", "fit"),
         ("stopped", "interrupted", "prepare"),
+        ("in a match", "interrupted", "gate"),
+        ("no match", "hard_aborted", None),
     ],
 )
 def test_an_attempt_that_was_not_promoted_shows_how_far_it_came(
@@ -127,6 +131,46 @@ def test_an_attempt_that_was_not_promoted_shows_how_far_it_came(
 ) -> None:
     last = status(made[name])["attempts"][-1]
     assert (last["status"], last["stage"]) == (ended, stage)
+
+
+def test_matches_have_a_table_of_their_own(made: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(made["gated"])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.split()[:2] == ["iter", "gate"])
+    assert [line.split()[:5] for line in lines[at + 1 : at + 5]] == [
+        ["0", "H1", "75.0%", "3", "3.00"],
+        ["1", "H0", "75.0%", "3", "-3.00"],
+        ["1r1", "H1", "75.0%", "3", "3.00"],
+        ["2", "H1", "75.0%", "3", "3.00"],
+    ]
+    second = as_json(made["gated"], capsys)["attempts"][1]
+    assert second["gate"] | {"wall_s": 0} == {
+        "verdict": "H0",
+        "llr": -3.0,
+        "rounds": 3,
+        "games": 6,
+        "score": 0.75,
+        "wall_s": 0,
+        "exit_code": 6,
+    }
+    for name, said in (("in a match", "not at its end"), ("no match", "not played")):
+        assert main(["status", str(made[name])]) == 0
+        assert f"\n1    {said}" in capsys.readouterr().out
+    assert "gate" not in status_text(status(made["promoted"]))
+
+
+@pytest.mark.parametrize("spoiled", [None, 5, {"config": 5}, {"config": {}, "llr": "x"}])
+def test_a_match_in_progress_is_shown(copy: Copy, capsys: pytest.CaptureFixture[str], spoiled: Any) -> None:
+    run = copy("in a match")
+    manifest = read_json(run / "manifest.json")
+    write_json(run / "manifest.json", {**manifest, "iters": manifest["iters"][:1]})
+    if spoiled is not None:
+        write_json(run / "iter1/validation.json", {**read_json(run / "iter1/validation.json"), "gate": spoiled})
+    with run_lock(run / ".lock"):
+        assert main(["status", str(run)]) == 0
+        assert ("\n1    playing" in capsys.readouterr().out) is (spoiled is None)
+        assert main(["explain", str(run), "1"]) == 0
+        assert ("it is gate's turn" in capsys.readouterr().out) is (spoiled is None)
 
 
 def test_a_driver_at_work_and_its_attempt_are_shown(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,8 @@ from tests.loop.trouble import killed_after
 from tests.report.conftest import write_rows
 
 NAMES = ["promoted", "reverted", "retried", "aborted", "failed", "interrupted", "stopped", "trimmed"]
+GATED = ["gated", "in a match", "no match"]
+NAMES += GATED
 Copy = Callable[[str], Path]
 
 

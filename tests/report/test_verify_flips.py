@@ -17,10 +17,11 @@ from td_loop.loop.verify import faults
 BESIDE = {".lock", "provenance.json"}
 
 
-@pytest.fixture(scope="module")
-def run(made: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("flips") / made["retried"].name
-    shutil.copytree(made["retried"], target, symlinks=True)
+@pytest.fixture(scope="module", params=["retried", "gated"])
+def run(request: pytest.FixtureRequest, made: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = made[request.param]
+    target = tmp_path_factory.mktemp("flips") / source.name
+    shutil.copytree(source, target, symlinks=True)
     return target
 
 
