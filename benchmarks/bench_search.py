@@ -20,7 +20,7 @@ import numpy as np
 
 from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.engine import alive, with_room
-from td_loop.games.orbit_wars.features import N_FEATURES, make_lay, survey
+from td_loop.games.orbit_wars.features import N_FEATURES, make_lay
 from td_loop.games.orbit_wars.forecast import MARK_FAR, begin, forecast_for
 from td_loop.games.orbit_wars.game import GAME
 from td_loop.games.orbit_wars.paths import path_table
@@ -49,7 +49,7 @@ def resimulated_per_second(pos: Position, seat: int, action: Action, v: SplineVa
     """Candidates a second when each is played on by the engine."""
     board, start = pos
     state = copy_state(with_room(start, 8))
-    fc, lay = forecast_for(pos, v.gamma), make_lay(len(start.p_x))
+    fc, lay = forecast_for(pos, v.gamma), make_lay()
     judge = Judge(
         v.knots, v.coef[segment_of(board.n_players)], alive(pos), lay, np.zeros((4, N_FEATURES), np.float32)
     )
@@ -60,7 +60,6 @@ def resimulated_per_second(pos: Position, seat: int, action: Action, v: SplineVa
             now[: len(then)] = then
         play_on(board, state, seat, action[0], MARK_FAR)
         begin(fc, board, paths, state)
-        survey(lay, state)
         log_odds(fc, judge, seat)
     return repeats / (time.perf_counter() - began)
 

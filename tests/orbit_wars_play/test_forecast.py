@@ -201,4 +201,4 @@ def test_what_never_lands_within_sight_counts_as_under_way() -> None:
     s.head[N_FLEETS] = 0
     fc = forecast(Position(pos.board, s))
     send(fc, 0, int(np.flatnonzero(s.p_owner == 0)[0]), 0, 4, NEVER)
-    assert fc.landing[HORIZON + 1, 0] == 4
+    assert fc.late[:, 0].tolist() == [4, 4, 4]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from td_loop.games.orbit_wars.aims import make_aims
 from td_loop.games.orbit_wars.engine import alive
-from td_loop.games.orbit_wars.features import N_FEATURES, make_lay, survey
+from td_loop.games.orbit_wars.features import N_FEATURES, make_lay
 from td_loop.games.orbit_wars.forecast import Forecast, begin, forecast_for
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.plan import (
@@ -55,12 +55,11 @@ def bench(pos: Position, seat: int) -> Bench:
     capacity = len(pos.state.p_x)
     fc, lay, pool, v = (
         forecast_for(pos, 0.97),
-        make_lay(capacity),
+        make_lay(),
         make_pool(capacity, make_aims(capacity)),
         value_by_hand(),
     )
     begin(fc, pos.board, path_table(pos.board), pos.state)
-    survey(lay, pos.state)
     row = np.zeros((4, N_FEATURES), np.float32)
     judge = Judge(v.knots, v.coef[segment_of(pos.board.n_players)], alive(pos), lay, row)
     plan = make_plan(pool)

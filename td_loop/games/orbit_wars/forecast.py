@@ -1,13 +1,15 @@
 """What becomes of every planet if nobody launches any more: arrivals in order, fought out by the official rules.
 
 `C` is the planet capacity, `HORIZON` the number of ticks looked ahead, seats are 0..3. Tick k is the
-k-th from now. A launch touches two timelines only, so a search
-changes those two (`send`) and asks what follows, instead of playing everything again. Comets that have not
-appeared yet are unknown here, as to a player.
+k-th from now. A launch touches two timelines only, so a search changes those two (`send`) and asks what follows,
+instead of playing everything again. What is summed over planets or fleets (`reach`, `late`) is whole numbers: they
+are kept up by differences, and a launch that is taken back leaves no trace. Comets that have not appeared yet are
+unknown here, as to a player.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from td_loop.games.orbit_wars.aim import FLYING, trace
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import EPISODE, F64, I64, N_FLEETS, N_PLANETS, STEP, Board, Position, State
 from td_loop.games.orbit_wars.turn import fight
-from td_loop.kernels import kernel
+from td_loop.kernels import inlined, kernel
 
 HORIZON = 80
 """Ticks looked ahead; a fleet that lands later counts as under way."""
@@ -28,6 +30,11 @@ MARKS = 3
 """Moments at which `settle` writes down who holds a planet: now, MARK_NEAR and MARK_FAR."""
 MARK_NEAR = 12
 MARK_FAR = 40
+
+RANGE = 18.0
+"""Distance over which a garrison's reach falls to 1/e: four to six turns of a middling fleet."""
+REACH_UNIT = 1 << 16
+"""What one ship on the very planet adds to `reach`."""
 
 # Positions in Forecast.span
 TICKS, LEFT, PLANETS, SEATS, PLAYED = 0, 1, 2, 3, 4
@@ -47,12 +54,14 @@ class Forecast(NamedTuple):
     arrivals: I64  # [C, HORIZON + 1, 4] ships landing, by tick and seat
     ticks: I64  # [C, HORIZON + 1] ticks with arrivals, ascending
     n_ticks: I64  # [C]
-    landing: I64  # [HORIZON + 2, 4] ships under way by the tick in which they land; the last row: later, or never
+    late: I64  # [MARKS, 4] ships under way that land after each mark, or never
     mark: I64  # [MARKS] the moments written down (capped by the end of the game)
     owner_at: I64  # [MARKS, C] owner at each mark
     ships_at: I64  # [MARKS, C] garrison at each mark
     prod_at: I64  # [MARKS, C] production at each mark: 0 once a comet is gone
     c_prod: F64  # [C, 4] discounted production over the ticks left, by the seat that gets it
+    close: I64  # [C, C] exp(-distance now / RANGE), in REACH_UNITs
+    reach: I64  # [4, C] ships of a seat on all planets at MARK_NEAR, each times its `close` to this planet
     discount: F64  # [episodeSteps + 1] discount[n] = sum over k = 1..n of gamma ** k
 
 
@@ -66,9 +75,9 @@ def make_forecast(capacity: int, episode_steps: int, gamma: float) -> Forecast:
 
     return Forecast(
         ints(5), ints(capacity), ints(capacity), ints(capacity), ints(capacity),
-        ints(capacity, HORIZON + 1, 4), ints(capacity, HORIZON + 1), ints(capacity), ints(HORIZON + 2, 4),
+        ints(capacity, HORIZON + 1, 4), ints(capacity, HORIZON + 1), ints(capacity), ints(MARKS, 4),
         ints(MARKS), ints(*per_planet), ints(*per_planet), ints(*per_planet),
-        np.zeros((capacity, 4)), discount,
+        np.zeros((capacity, 4)), ints(capacity, capacity), ints(4, capacity), discount,
     )  # fmt: skip
 
 
@@ -80,7 +89,9 @@ def forecast_for(pos: Position, gamma: float) -> Forecast:
 @kernel
 def add_arrival(fc: Forecast, planet: int, tick: int, seat: int, ships: int) -> None:
     """`ships` more of `seat` land on `planet` in `tick` (negative: take back what was added). Does not settle."""
-    fc.landing[min(tick, HORIZON + 1), seat] += ships
+    for m in range(MARKS):
+        if tick > fc.mark[m]:
+            fc.late[m, seat] += ships
     if planet < 0 or tick > fc.span[TICKS]:
         return
     row = fc.arrivals[planet, tick]
@@ -104,9 +115,30 @@ def add_arrival(fc: Forecast, planet: int, tick: int, seat: int, ships: int) -> 
         fc.n_ticks[planet] = n - 1
 
 
+@inlined
+def _stretch(fc: Forecast, planet: int, owner: int, ships: int) -> None:
+    """`ships` more of `owner` reach out from a planet."""
+    if owner < 0 or ships == 0:
+        return
+    for j in range(fc.span[PLANETS]):
+        fc.reach[owner, j] += ships * fc.close[planet, j]
+
+
 @kernel
 def settle(fc: Forecast, planet: int) -> None:
-    """Fight out the timeline of one planet: owner, garrison and production at each mark, and `c_prod`."""
+    """Fight out the timeline of one planet: what it is at each mark, `c_prod` and its part in `reach`."""
+    before, had = fc.owner_at[1, planet], fc.ships_at[1, planet]
+    _fight_out(fc, planet)
+    owner, ships = fc.owner_at[1, planet], fc.ships_at[1, planet]
+    if owner == before:
+        _stretch(fc, planet, owner, ships - had)
+    else:
+        _stretch(fc, planet, before, -had)
+        _stretch(fc, planet, owner, ships)
+
+
+@kernel
+def _fight_out(fc: Forecast, planet: int) -> None:
     owner, ships, prod = fc.owner[planet], fc.ships[planet], fc.prod[planet]
     for seat in range(4):
         fc.c_prod[planet, seat] = 0.0
@@ -209,7 +241,9 @@ def begin(fc: Forecast, board: Board, paths: PathTable, state: State) -> None:
             for seat in range(4):
                 fc.arrivals[i, fc.ticks[i, j], seat] = 0
         fc.n_ticks[i] = 0
-    fc.landing[:] = 0
+        fc.owner_at[1, i] = -1  # nothing of it is in `reach` yet
+    fc.late[:] = 0
+    fc.reach[:] = 0
     left = max(0, np.int64(board.cfg[EPISODE]) - 1 - state.head[STEP])
     n = state.head[N_PLANETS]
     fc.span[TICKS] = min(HORIZON, left)
@@ -226,6 +260,11 @@ def begin(fc: Forecast, board: Board, paths: PathTable, state: State) -> None:
         fc.prod[i] = state.p_prod[i]
         group = state.p_comet[i]
         fc.gone[i] = NEVER if group < 0 else board.comet_len[group] - state.comet_at[group]
+        for j in range(i + 1):
+            dx, dy = state.p_x[i] - state.p_x[j], state.p_y[i] - state.p_y[j]
+            w = round(REACH_UNIT * math.exp(-math.sqrt(dx * dx + dy * dy) / RANGE))
+            fc.close[i, j] = w
+            fc.close[j, i] = w
     for f in range(state.head[N_FLEETS]):
         eta, where = trace(board, paths, state, state.f_x[f], state.f_y[f], state.f_angle[f], state.f_ships[f])
         if where == FLYING:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from td_loop.games.base import BoolArray, Budget, FloatArray, Player, ReplaySet
 from td_loop.games.orbit_wars import engine
 from td_loop.games.orbit_wars.board import new_game
-from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, features, make_lay, survey
+from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, features, make_lay
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.search import OrbitSearch
@@ -26,7 +26,7 @@ from td_loop.value.model import SplineValue
 
 @lru_cache(maxsize=4)
 def _buffers(capacity: int, episode_steps: int, gamma: float) -> tuple[Forecast, Lay]:
-    return make_forecast(capacity, episode_steps, gamma), make_lay(capacity)
+    return make_forecast(capacity, episode_steps, gamma), make_lay()
 
 
 @kernel
@@ -82,7 +82,6 @@ class OrbitWars:
         fc, lay = _buffers(s.p_x.shape[0], int(board.cfg[EPISODE]), gamma)
         out = np.zeros((4, N_FEATURES), np.float32)
         begin(fc, board, path_table(board), s)
-        survey(lay, s)
         features(fc, lay, out)
         return out
 

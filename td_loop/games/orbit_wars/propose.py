@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.games.orbit_wars.aims import Aims, aim_once
-from td_loop.games.orbit_wars.forecast import MARKS, PLANETS, TICKS, Forecast, holding, send, shortfall, spare
+from td_loop.games.orbit_wars.forecast import MARKS, PLANETS, TICKS, Forecast, add_arrival, holding, shortfall, spare
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import B1, CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
 from td_loop.games.orbit_wars.turn import fleet_speed
@@ -340,10 +340,10 @@ def _gather(
         pool.eta[q, 0, used] = eta
         pool.angle[q, 0, used] = angle
         used += 1
-        send(fc, seat, src, dst, ships, eta)
+        add_arrival(fc, dst, eta, seat, ships)  # `holding` asks for no more: settling would cost as much again
         done = holding(fc, dst, late)[0] == seat
     for j in range(used):
-        send(fc, seat, pool.src[q, 0, j], dst, -pool.ships[q, 0, j], pool.eta[q, 0, j])
+        add_arrival(fc, dst, pool.eta[q, 0, j], seat, -pool.ships[q, 0, j])
     return used if done and used >= 2 else 0
 
 

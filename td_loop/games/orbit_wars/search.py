@@ -19,7 +19,7 @@ from td_loop.errors import WeightsError
 from td_loop.games.base import Budget, Decision
 from td_loop.games.orbit_wars.aims import forget, make_aims
 from td_loop.games.orbit_wars.engine import alive
-from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, make_lay, survey
+from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, make_lay
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.meter import Meter, Scene
 from td_loop.games.orbit_wars.paths import path_table
@@ -95,7 +95,6 @@ class OrbitSearch:
         b = self._buffers_for(pos)
         paths = path_table(board)
         begin(b.forecast, board, paths, state)
-        survey(b.lay, state)
         forget(b.pool.aims)
         coef = self.value.coef[segment_of(board.n_players)]
         scene = Scene(pos, paths, b.forecast, Judge(self.value.knots, coef, alive(pos), b.lay, b.row))
@@ -170,7 +169,7 @@ class OrbitSearch:
                 pool,
                 make_plan(pool),
                 make_kept(),
-                make_lay(key[0]),
+                make_lay(),
                 np.zeros((4, N_FEATURES), np.float32),
                 Replies(theirs, make_plan(theirs), key[0]),
                 np.ones(key[0], np.bool_),
