@@ -26,23 +26,24 @@ def selfplay(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes that play; the games stay the same.")] = 1,
     weights: Annotated[
-        Path | None, typer.Option(help="A value function: a search under it takes some of the seats.")
+        Path | None, typer.Option(help="A value function: some games are between searches under it.")
     ] = None,
     search_evals: Annotated[
-        int | None, typer.Option(min=1, help="Candidates that the search may evaluate a move; repeats exactly.")
+        int | None,
+        typer.Option(min=1, help="The most candidates a move that a search may evaluate; exact."),
     ] = None,
     search_seconds: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Seconds that the search may think a move; cannot repeat exactly."),
+        typer.Option(min=0.0, help="The most seconds a move that a search may think; cannot repeat exactly."),
     ] = None,
     search_share: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Probability with which a seat is the search's.")
+        float, typer.Option(min=0.0, max=1.0, help="Part of the games that is between searches.")
     ] = 0.5,
 ) -> None:
     """Play Orbit Wars games of our own agents, of mixed styles and strengths, and keep seeds and actions.
 
-    The same command makes the same file, byte for byte (unless --search-seconds is used). Without --weights it
-    makes the set that comes with the package.
+    OUT is a replay set, for --replays. The same command makes the same file, byte for byte (unless
+    --search-seconds is used). Searches get between an eighth and all of the budget, each seat its own.
     """
     from td_loop.files import sha256
     from td_loop.games.base import Budget

@@ -13,7 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.games.orbit_wars.aims import Aims, aim_once
-from td_loop.games.orbit_wars.forecast import MARKS, PLANETS, TICKS, Forecast, add_arrival, holding, shortfall, spare
+from td_loop.games.orbit_wars.forecast import (
+    MARKS,
+    PLANETS,
+    TICKS,
+    Forecast,
+    add_arrival,
+    holding,
+    shortfall,
+    spare,
+)
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import B1, CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
 from td_loop.games.orbit_wars.turn import fleet_speed

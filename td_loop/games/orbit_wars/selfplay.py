@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,12 @@ from td_loop.games.orbit_wars.state import EPISODE_STEPS, F64, Action, Position,
 from td_loop.games.orbit_wars.turn import launch
 from td_loop.rng import Stream, stream
 
+if TYPE_CHECKING:
+    from td_loop.games.orbit_wars.search import OrbitSearch
+
 SEARCH = "search"
 _LEAST_SKILL = 0.5  # below that a player mostly wastes ships, and who wins says little about positions
+_LEAST_SEARCH = 1 / 8  # part of the budget that the weakest search has
 _WEIGHTS = {"rusher": 0.2, "greedy": 0.25, "balanced": 0.4, "settler": 0.15}  # how often each style is drawn
 
 
@@ -35,13 +39,13 @@ class Played(NamedTuple):
 
 
 class Player(NamedTuple):
-    """Who sits in a seat: a style of `agents.STYLES` at a skill of 0..1, or SEARCH."""
+    """Who sits in a seat: a style of `agents.STYLES` at a skill of 0..1, or SEARCH with that part of a budget."""
 
     name: str
     skill: float
 
     def __str__(self) -> str:
-        return self.name if self.name == SEARCH else f"{self.name} {self.skill:.2f}"
+        return f"{self.name} {self.skill:.2f}"
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,9 @@ class Recipe:
         games_2p: number of games of 2 seats.
         games_4p: number of games of 4 seats.
         seed: what all maps, players and their luck are drawn from.
-        weights: a value function; with it, a search under it sits in some of the seats.
-        budget: what that search may spend on a move.
-        search_share: probability with which a seat is the search's, 0..1.
+        weights: a value function; with it, some of the games are between searches under it, with unequal budgets.
+        budget: the most that such a search may spend on a move.
+        search_share: probability with which a game is one of searches, 0..1; the others are of rule-based agents.
         episode_steps: observations of a full game.
     """
 
@@ -72,7 +76,7 @@ class Recipe:
         if self.seed < 0:
             raise UsageError(f"the seed must be 0 or more, not {self.seed}")
         if not 0.0 <= self.search_share <= 1.0:
-            raise UsageError(f"the share of seats for the search must be within 0..1, not {self.search_share}")
+            raise UsageError(f"the share of games of the search must be within 0..1, not {self.search_share}")
         if (self.weights is None) != (self.budget is None):
             raise UsageError("a search needs both: weights, and what it may spend on a move (seconds or evals)")
 
@@ -86,13 +90,11 @@ def line_up(recipe: Recipe, index: int) -> tuple[int, list[Player]]:
     """Episode seed and players of game `index` of a set; games of 2 seats come first."""
     rng = stream(recipe.seed, Stream.SELF_PLAY, index)
     seed = int(rng.integers(1, 2**31))
-    players = []
-    for _ in range(2 if index < recipe.games_2p else 4):
-        name = str(rng.choice(list(_WEIGHTS), p=list(_WEIGHTS.values())))
-        skill = float(rng.uniform(_LEAST_SKILL, 1.0))
-        is_search = rng.random() < recipe.search_share and recipe.weights is not None
-        players.append(Player(SEARCH, 1.0) if is_search else Player(name, skill))
-    return seed, players
+    seats = 2 if index < recipe.games_2p else 4
+    if recipe.weights is not None and rng.random() < recipe.search_share:
+        return seed, [Player(SEARCH, float(_LEAST_SEARCH ** rng.random())) for _ in range(seats)]
+    names = rng.choice(list(_WEIGHTS), size=seats, p=list(_WEIGHTS.values()))
+    return seed, [Player(str(name), float(rng.uniform(_LEAST_SKILL, 1.0))) for name in names]
 
 
 def play(agents: Sequence[Agent], seed: int, *, episode_steps: int = EPISODE_STEPS) -> Played:
@@ -131,23 +133,24 @@ def play_set(recipe: Recipe, workers: int = 1) -> Iterator[tuple[list[Player], P
 
 def _play_one(recipe: Recipe, index: int) -> tuple[list[Player], Played]:
     seed, players = line_up(recipe, index)
-    agents = [
-        _searcher(recipe) if p.name == SEARCH else planned(weakened(STYLES[p.name], p.skill)) for p in players
-    ]
-    return players, play(agents, seed, episode_steps=recipe.episode_steps)
+    return players, play([_agent(recipe, p) for p in players], seed, episode_steps=recipe.episode_steps)
+
+
+def _agent(recipe: Recipe, player: Player) -> Agent:
+    name, skill = player
+    if name != SEARCH:
+        return planned(weakened(STYLES[name], skill))
+    assert recipe.budget is not None
+    seconds, evals = recipe.budget.seconds, recipe.budget.evals
+    budget = Budget(seconds and seconds * skill, evals and max(1, round(evals * skill)))
+    search = _search(recipe)
+    return lambda position, seat, rng: search(position, seat, budget, rng).action
 
 
 @lru_cache(maxsize=1)
-def _searcher(recipe: Recipe) -> Agent:
+def _search(recipe: Recipe) -> OrbitSearch:
     from td_loop.games.orbit_wars.game import GAME
     from td_loop.value.io import load_weights
 
     assert recipe.weights is not None
-    assert recipe.budget is not None
-    budget = recipe.budget
-    search = GAME.make_search(load_weights(recipe.weights, feature_names=GAME.feature_names))
-
-    def agent(position: Position, seat: int, rng: np.random.Generator) -> Action:
-        return search(position, seat, budget, rng).action
-
-    return agent
+    return GAME.make_search(load_weights(recipe.weights, feature_names=GAME.feature_names))

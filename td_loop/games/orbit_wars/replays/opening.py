@@ -17,7 +17,8 @@ from td_loop.games.orbit_wars.replays.store import ReplayStore
 
 
 def open_replays(source: Path | None, cache: Path) -> ReplayStore:
-    """Open replays: a store folder, episode files (a file, folder, glob or zip), or None for the bundled set.
+    """Open replays: a store folder, a set of `td-loop selfplay` (npz), episode files (a file, folder, glob or
+    zip), or None for the bundled set.
 
     Episode files are imported once, into `cache/replays-<hash>`, and again when a file is added or replaced. Two
     processes that do so at once both end well: each builds a folder of its own, one is kept.
@@ -29,9 +30,11 @@ def open_replays(source: Path | None, cache: Path) -> ReplayStore:
     if source is None:
         if not BUNDLED.is_file():
             raise ReplayError(f"{BUNDLED}: the bundled replay set is missing; install again, or pass --replays")
-        folder = cache / store_name(BUNDLED)
-        _made_once(folder, lambda: expand_bundle(BUNDLED, folder))
-        return _checked(ReplayStore(folder), BUNDLED)
+        source = BUNDLED
+    if source.suffix == ".npz" and source.is_file():
+        folder = cache / store_name(source)
+        _made_once(folder, lambda: expand_bundle(source, folder))
+        return _checked(ReplayStore(folder), source)
     if is_store(source):
         return _checked(ReplayStore(source), source)
     sources = find_sources([source])
