@@ -43,7 +43,7 @@ class FitConfig:
     """Seed of the batch order, >= 0."""
     n_knots: int = 16
     """Knots a feature, where they are derived, 3..32."""
-    smoothness: float = 1e-2
+    smoothness: float = 0.1
     """Weight of the squared second differences along each curve, >= 0."""
     l2: float = 3e-4
     """Weight of the squared coefficients, >= 0."""

@@ -29,7 +29,8 @@ SHORT: list[tuple[str, str]] = [
     (r"prepare_td_data\.py|td-loop prepare", "--n 60 --budget-evals 4 --workers 2"),
     (r"fit_value_spline\.py|td-loop fit", "--epochs 2 --batches-per-epoch 4"),
     (r"value_net_tournament\.py|td-loop tournament", "--rounds 1 --budget-evals 5 --workers 2"),
-    (r"make_selfplay_replays\.py", "--games-2p 2 --games-4p 1"),
+    (r"make_selfplay_replays\.py.*--weights", "--games-2p 2 --games-4p 1 --search-evals 4"),
+    (r"make_selfplay_replays\.py", "--games-2p 12 --games-4p 4"),
 ]
 # Run by .ci/run itself, or not a command of ours.
 ELSEWHERE = re.compile(r"^(python3 -m venv|\. |cd |git |pip |pytest|bash \.ci/run)|&&|^python benchmarks/")
