@@ -25,6 +25,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALL_RUN = "--iters 1 --n 60 --budget-evals 4 --workers 2 --epochs 2 --batches-per-epoch 4"
 # First match wins.
 SHORT: list[tuple[str, str]] = [
+    (r"--gate sprt", f"{SMALL_RUN} --gate-rounds 1"),
     (r"td_outer_loop\.py|td-loop run", SMALL_RUN),
     (r"prepare_td_data\.py|td-loop prepare", "--n 60 --budget-evals 4 --workers 2"),
     (r"fit_value_spline\.py|td-loop fit", "--epochs 2 --batches-per-epoch 4"),
