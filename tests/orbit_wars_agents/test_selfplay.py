@@ -13,6 +13,7 @@ from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.agents import AGENTS, STYLES
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.engine import outcome, step
+from td_loop.games.orbit_wars.game import GAME
 from td_loop.games.orbit_wars.replays.bundled import BUNDLED, replay
 from td_loop.games.orbit_wars.selfplay import SEARCH, Recipe, legal, line_up, play, play_set
 from td_loop.games.orbit_wars.state import DONE
@@ -49,12 +50,29 @@ def test_line_ups_are_mixed() -> None:
     assert max(p.skill for p in players) > 0.9
 
 
-def test_a_search_joins_only_when_asked() -> None:
-    plain = Recipe(games_2p=20, games_4p=0)
+def test_searches_play_searches_with_unequal_budgets_and_only_when_asked() -> None:
+    plain = Recipe(games_2p=30, games_4p=10)
     joined = replace(plain, weights=Path("w.npz"), budget=Budget(evals=10), search_share=0.5)
-    names = [p.name for i in range(20) for p in line_up(joined, i)[1]]
-    assert 5 < names.count(SEARCH) < 35
-    assert all(p.name != SEARCH for i in range(20) for p in line_up(plain, i)[1])
+    games = [line_up(joined, i)[1] for i in range(40)]
+    assert all(len({p.name == SEARCH for p in game}) == 1 for game in games)
+    skills = [p.skill for game in games for p in game if p.name == SEARCH]
+    assert 10 < len(skills) < 90
+    assert min(skills) >= 1 / 8
+    assert max(skills) <= 1.0
+    assert len(set(skills)) == len(skills)
+    assert all(p.name != SEARCH for i in range(40) for p in line_up(plain, i)[1])
+
+
+def test_a_set_that_was_made_is_a_replay_set(tmp_path: Path) -> None:
+    out = tmp_path / "set.npz"
+    weights = Path(__file__).parents[2] / "models" / "value_spline_v1.npz"
+    flags = ["selfplay", "--out", str(out), "--games-2p", "4", "--games-4p", "0", "--seed", "8"]
+    assert main([*flags, "--weights", str(weights), "--search-evals", "6", "--search-share", "0.5"]) == 0
+    store = GAME.open_replays(out, tmp_path / "cache")
+    arrays, meta = npz.load_npz(out)
+    assert [g.n_frames - 1 for g in store.games] == arrays["n_turns"].tolist()
+    assert any(SEARCH in name for game in meta["about"]["players"] for name in game)
+    assert GAME.open_replays(out, tmp_path / "cache").path == store.path
 
 
 def test_the_actions_kept_lead_to_the_result_kept() -> None:

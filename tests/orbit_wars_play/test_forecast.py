@@ -11,6 +11,8 @@ from td_loop.games.orbit_wars.forecast import (
     MARK_FAR,
     MARK_NEAR,
     NEVER,
+    RANGE,
+    REACH_UNIT,
     TICKS,
     Forecast,
     begin,
@@ -147,6 +149,26 @@ def test_a_launch_taken_back_leaves_no_trace(pos: Position, data: st.DataObject)
             assert np.array_equal(a, b), name
     for i in range(n):
         assert np.array_equal(fc.ticks[i, : fc.n_ticks[i]], np.sort(fc.ticks[i, : fc.n_ticks[i]]))
+
+
+@settings(max_examples=30)
+@given(played(), st.data())
+def test_what_is_kept_up_by_differences_is_what_adding_up_gives(pos: Position, data: st.DataObject) -> None:
+    fc = forecast(pos)
+    s, n, seats = pos.state, int(pos.state.head[N_PLANETS]), range(pos.board.n_players)
+    late = fc.late.copy()
+    for _ in range(data.draw(st.integers(0, 8))):
+        seat, ships = data.draw(st.sampled_from(seats)), data.draw(st.integers(1, 50))
+        src, dst = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, n - 1))
+        eta = data.draw(st.integers(1, 100))
+        send(fc, seat, src, dst, ships, eta)
+        late[:, seat] += ships * (eta > fc.mark)
+    np.testing.assert_array_equal(fc.late, late)
+    apart = np.hypot(s.p_x[:n, None] - s.p_x[:n], s.p_y[:n, None] - s.p_y[:n])
+    close = np.round(REACH_UNIT * np.exp(-apart / RANGE))
+    for seat in seats:
+        there = np.where(fc.owner_at[1, :n] == seat, fc.ships_at[1, :n], 0)
+        np.testing.assert_allclose(fc.reach[seat, :n], there @ close, atol=np.abs(there).sum() + 1e-9)
 
 
 @settings(max_examples=25)
