@@ -29,6 +29,7 @@ SHORT: list[tuple[str, str]] = [
     (r"td_outer_loop\.py|td-loop run", SMALL_RUN),
     (r"prepare_td_data\.py|td-loop prepare", "--n 60 --budget-evals 4 --workers 2"),
     (r"fit_value_spline\.py|td-loop fit", "--epochs 2 --batches-per-epoch 4"),
+    (r"--focus iter9", "--rounds 1 --budget-evals 5 --workers 2 --focus iter0"),  # the short run has no other
     (r"value_net_tournament\.py|td-loop tournament", "--rounds 1 --budget-evals 5 --workers 2"),
     (r"make_selfplay_replays\.py.*--weights", "--games-2p 2 --games-4p 1 --search-evals 4"),
     (r"make_selfplay_replays\.py", "--games-2p 12 --games-4p 4"),
