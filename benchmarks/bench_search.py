@@ -4,10 +4,13 @@
 
 Frames are drawn evenly from all games. The reference for the first figure is what a search without a forecast
 would do with each candidate: make the launch, play the engine MARK_FAR turns on, and compute the features of what
-is there then (the turns in one compiled loop, the engine at its fastest). A decision counts as equal when the same
-fleets leave the same planets at the same angles; ships sent the same way are the part of the longer think's ships
-that the shorter one sends from the same planets at the same angles. Both use one random stream; the long search
-with another stream shows how much of the difference is no more than an even choice.
+is there then (the turns in one compiled loop, the engine at its fastest). Beside it: what it takes to judge one
+candidate, that is to launch it in the forecast, compute features and V, and take it back.
+
+A decision counts as equal when the same fleets leave the same planets at the same angles; ships sent the same way
+are the part of the longer think's ships that the shorter one sends from the same planets at the same angles. Both
+use one random stream; the long search with another stream shows how much of the difference is no more than an even
+choice.
 """
 
 from __future__ import annotations
@@ -17,14 +20,33 @@ import time
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from td_loop.games.base import Budget
+from td_loop.games.orbit_wars.aims import forget, make_aims
 from td_loop.games.orbit_wars.engine import alive, with_room
-from td_loop.games.orbit_wars.features import N_FEATURES, make_lay
-from td_loop.games.orbit_wars.forecast import MARK_FAR, begin, forecast_for
+from td_loop.games.orbit_wars.features import N_FEATURES, Tally, features, make_tally
+from td_loop.games.orbit_wars.forecast import MARK_FAR, Forecast, begin, forecast_for
 from td_loop.games.orbit_wars.game import GAME
-from td_loop.games.orbit_wars.paths import path_table
-from td_loop.games.orbit_wars.plan import Judge, log_odds
+from td_loop.games.orbit_wars.paths import PathTable, path_table
+from td_loop.games.orbit_wars.plan import (
+    MIN_GAIN,
+    Judge,
+    Plan,
+    affordable,
+    evaluate_candidate,
+    log_odds,
+    make_plan,
+    start_plan,
+)
+from td_loop.games.orbit_wars.propose import (
+    SEVERAL,
+    SLOTS,
+    Pool,
+    make_pool,
+    propose_group,
+    propose_single,
+)
 from td_loop.games.orbit_wars.state import F64, N_FLEETS, Action, Board, Position, State, copy_state
 from td_loop.games.orbit_wars.turn import advance, launch, make_scratch
 from td_loop.kernels import cache_dir, kernel
@@ -49,9 +71,9 @@ def resimulated_per_second(pos: Position, seat: int, action: Action, v: SplineVa
     """Candidates a second when each is played on by the engine."""
     board, start = pos
     state = copy_state(with_room(start, 8))
-    fc, lay = forecast_for(pos, v.gamma), make_lay()
+    fc, tally = forecast_for(pos, v.gamma), make_tally()
     judge = Judge(
-        v.knots, v.coef[segment_of(board.n_players)], alive(pos), lay, np.zeros((4, N_FEATURES), np.float32)
+        v.knots, v.coef[segment_of(board.n_players)], alive(pos), tally, np.zeros((4, N_FEATURES), np.float32)
     )
     paths = path_table(board)
     began = time.perf_counter()
@@ -62,6 +84,59 @@ def resimulated_per_second(pos: Position, seat: int, action: Action, v: SplineVa
         begin(fc, board, paths, state)
         log_odds(fc, judge, seat)
     return repeats / (time.perf_counter() - began)
+
+
+@kernel
+def judge_all(plan: Plan, pool: Pool, fc: Forecast, judge: Judge) -> int:
+    """Judge every candidate of the pool; how many there were."""
+    n = 0
+    for q in range(pool.at[0]):
+        for s in range(SLOTS):
+            if pool.size[q, s] > 0 and affordable(pool, fc, q, s):
+                evaluate_candidate(plan, pool, fc, judge, q, s)
+                n += 1
+    return n
+
+
+@kernel
+def propose_all(pool: Pool, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int) -> None:
+    """Propose the candidates of every pair."""
+    for q in range(pool.at[0]):
+        if pool.source[q] == SEVERAL:
+            propose_group(pool, q, fc, board, paths, state, seat)
+        else:
+            propose_single(pool, q, fc, board, paths, state, seat)
+
+
+def judging_us(pos: Position, seat: int, v: SplineValue, repeats: int) -> tuple[float, float]:
+    """(features alone, one candidate judged), microseconds; nan where there is no candidate."""
+    board, state = pos
+    capacity = len(state.p_x)
+    fc, tally, row = forecast_for(pos, v.gamma), make_tally(), np.zeros((4, N_FEATURES), np.float32)
+    judge = Judge(v.knots, v.coef[segment_of(board.n_players)], alive(pos), tally, row)
+    paths, pool = path_table(board), make_pool(capacity, make_aims(capacity))
+    forget(pool.aims)
+    plan = make_plan(pool)
+    begin(fc, board, paths, state)
+    start_plan(plan, pool, fc, judge, state, seat, np.ones(capacity, np.bool_), 1, MIN_GAIN)
+    propose_all(pool, fc, board, paths, state, seat)
+    judged = judge_all(plan, pool, fc, judge)
+    began = time.thread_time()
+    for _ in range(repeats):
+        judge_all(plan, pool, fc, judge)
+    took = time.thread_time() - began
+    many_features(fc, tally, row, 1)
+    began = time.thread_time()
+    many_features(fc, tally, row, 100 * repeats)
+    alone = time.thread_time() - began
+    return 1e4 * alone / repeats, 1e6 * took / (repeats * judged) if judged else np.nan
+
+
+@kernel
+def many_features(fc: Forecast, tally: Tally, row: npt.NDArray[np.float32], n: int) -> None:
+    """Compute the features `n` times."""
+    for _ in range(n):
+        features(fc, tally, row)
 
 
 def launches(action: Action) -> dict[tuple[int, float], float]:
@@ -125,12 +200,19 @@ def main() -> None:
             if len(reference) == 0:
                 resimulated_per_second(pos, seat, deep, v, 2)  # compiles
             reference.append(resimulated_per_second(pos, seat, deep, v, 20))
+    costs = {
+        seats: np.nanmean([judging_us(p, s, v, 20) for p, s in chosen if p.board.n_players == seats], axis=0)
+        for seats in (2, 4)
+    }
     fleets = np.mean([pos.state.head[N_FLEETS] for pos, _ in chosen])
     print(f"{len(chosen)} frames, mean of {fleets:.0f} fleets under way")
     print(f"\n{'candidates a second':<44}{'':>10}{'ratio':>8}")
     ours, theirs = float(np.mean(rate)), float(np.mean(reference))
     print(f"{'search, proposals and second thoughts included':<46}{ours:>8,.0f}{ours / theirs:>8.1f}x")
     print(f"{f'engine re-simulation, {MARK_FAR} turns a candidate':<46}{theirs:>8,.0f}{1.0:>8.1f}x")
+    print(f"\n{'microseconds':<46}{'features':>10}{'candidate':>11}")
+    for seats, (alone, judged) in costs.items():
+        print(f"{f'judging a candidate, {seats} seats':<46}{alone:>10.2f}{judged:>11.2f}")
     print(f"\n{f'{args.short} s against {args.long} s':<46}{'':>8}")
     print(f"{'decisions that are equal':<46}{np.mean(equal):>8.1%}")
     print(f"{'ships sent the same way':<46}{np.mean(same_ships):>8.1%}")

@@ -27,7 +27,7 @@ from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.agents import BALANCED, planned
 from td_loop.games.orbit_wars.aims import make_aims
 from td_loop.games.orbit_wars.engine import alive
-from td_loop.games.orbit_wars.features import FAR, N_FEATURES, PROD_FAR, make_lay
+from td_loop.games.orbit_wars.features import FAR, N_FEATURES, PROD_FAR, make_tally
 from td_loop.games.orbit_wars.forecast import begin, forecast_for
 from td_loop.games.orbit_wars.game import GAME
 from td_loop.games.orbit_wars.meter import Meter, Scene
@@ -70,11 +70,11 @@ def siblings(pos: Position, seat: int, v: SplineValue, n: int, rng: np.random.Ge
     """No launch, and up to n - 1 launches of `seat`."""
     board, state = pos
     capacity = len(state.p_x)
-    fc, lay, aims = forecast_for(pos, v.gamma), make_lay(), make_aims(capacity)
+    fc, tally, aims = forecast_for(pos, v.gamma), make_tally(), make_aims(capacity)
     paths = path_table(board)
     begin(fc, board, paths, state)
     row = np.zeros((4, N_FEATURES), np.float32)
-    judge = Judge(v.knots, v.coef[segment_of(board.n_players)], alive(pos), lay, row)
+    judge = Judge(v.knots, v.coef[segment_of(board.n_players)], alive(pos), tally, row)
     scene, meter = Scene(pos, paths, fc, judge), Meter(Budget(evals=1 << 40), lambda: 0.0)
     pools = [make_pool(capacity, aims) for _ in range(2)]
     plan, theirs = (make_plan(pool) for pool in pools)
@@ -104,7 +104,7 @@ def siblings(pos: Position, seat: int, v: SplineValue, n: int, rng: np.random.Ge
         )
         actions.append(np.column_stack([src, angle, ships]).astype(np.float64))
         plain.append(log_odds(fc, judge, seat))
-        worth = lay.sums[FAR] + PROD_WORTH * lay.sums[PROD_FAR]
+        worth = tally.sums[FAR] + PROD_WORTH * tally.sums[PROD_FAR]
         rule.append(worth[seat] / max(worth.sum(), 1.0))
         replies.answer(scene, plan, meter)
         answered.append(log_odds(fc, judge, seat))

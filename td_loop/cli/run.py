@@ -114,7 +114,10 @@ def run(
     runs_dir: Annotated[Path, typer.Option(help="Folder of the run folders.")] = RunConfig.runs_dir,
     game: Annotated[str, typer.Option(help="Game that the replays are of.")] = RunConfig.game,
     replays: Annotated[
-        Path | None, typer.Option(help="Replays: a file, folder, glob or zip.", show_default="the bundled set")
+        Path | None,
+        typer.Option(
+            help="Replays: a store, an npz of selfplay, or episode files.", show_default="the bundled set"
+        ),
     ] = None,
     cache_dir: Annotated[
         Path | None,

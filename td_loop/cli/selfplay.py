@@ -17,9 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def selfplay(
-    out: Annotated[
-        Path | None, typer.Option(help="The npz to write.", show_default="the bundled set of the package")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="The npz to write.")],
     games_2p: Annotated[int, typer.Option("--games-2p", min=0, help="Games of 2 seats.")] = 200,
     games_4p: Annotated[int, typer.Option("--games-4p", min=0, help="Games of 4 seats.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="What maps, players and their luck are drawn from.")] = 0,
@@ -30,7 +28,7 @@ def selfplay(
     ] = None,
     search_evals: Annotated[
         int | None,
-        typer.Option(min=1, help="The most candidates a move that a search may evaluate; exact."),
+        typer.Option(min=1, help="The most candidates a move that a search may evaluate; repeats."),
     ] = None,
     search_seconds: Annotated[
         float | None,
@@ -48,14 +46,13 @@ def selfplay(
     from td_loop.files import sha256
     from td_loop.games.base import Budget
     from td_loop.games.orbit_wars.game import GAME
-    from td_loop.games.orbit_wars.replays.bundled import BUNDLED, BundledGame, write_bundle
+    from td_loop.games.orbit_wars.replays.bundled import BundledGame, write_bundle
     from td_loop.games.orbit_wars.selfplay import Recipe, play_set
     from td_loop.progress import progress
     from td_loop.value.io import load_weights
 
-    path = BUNDLED if out is None else out
-    if path.exists() and not force:
-        raise UsageError(f"{path} is there already; give --force to replace it, or another --out")
+    if out.exists() and not force:
+        raise UsageError(f"{out} is there already; give --force to replace it, or another --out")
     has_budget = search_evals is not None or search_seconds is not None
     recipe = Recipe(
         games_2p=games_2p,
@@ -90,8 +87,8 @@ def selfplay(
         },
         "players": names,
     }
-    write_bundle(path, games, episode_steps=recipe.episode_steps, about=about)
-    typer.echo(f"{path}: {len(games)} games, {path.stat().st_size / 1e6:.2f} MB")
+    write_bundle(out, games, episode_steps=recipe.episode_steps, about=about)
+    typer.echo(f"{out}: {len(games)} games, {out.stat().st_size / 1e6:.2f} MB")
     for seats, won in wins.items():
         _describe(sorted(len(g.actions) + 1 for g in games if g.n_players == seats), won)
 

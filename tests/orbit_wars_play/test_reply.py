@@ -10,7 +10,7 @@ from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.aims import make_aims
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.engine import alive
-from td_loop.games.orbit_wars.features import N_FEATURES, make_lay
+from td_loop.games.orbit_wars.features import N_FEATURES, make_tally
 from td_loop.games.orbit_wars.forecast import begin, forecast_for
 from td_loop.games.orbit_wars.meter import Meter, Scene
 from td_loop.games.orbit_wars.paths import path_table
@@ -25,10 +25,10 @@ from tests.orbit_wars_play.values import played, value_by_hand
 
 def scene_of(pos: Position) -> Scene:
     """All that the plans of a decision share."""
-    v, lay, fc = value_by_hand(), make_lay(), forecast_for(pos, 0.97)
+    v, tally, fc = value_by_hand(), make_tally(), forecast_for(pos, 0.97)
     begin(fc, pos.board, path_table(pos.board), pos.state)
     row = np.zeros((4, N_FEATURES), np.float32)
-    judge = Judge(v.knots, v.coef[segment_of(pos.board.n_players)], alive(pos), lay, row)
+    judge = Judge(v.knots, v.coef[segment_of(pos.board.n_players)], alive(pos), tally, row)
     return Scene(pos, path_table(pos.board), fc, judge)
 
 

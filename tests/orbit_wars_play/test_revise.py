@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from td_loop.games.orbit_wars.aims import make_aims
 from td_loop.games.orbit_wars.engine import alive
-from td_loop.games.orbit_wars.features import N_FEATURES, make_lay
+from td_loop.games.orbit_wars.features import N_FEATURES, make_tally
 from td_loop.games.orbit_wars.forecast import Forecast, begin, forecast_for
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.plan import (
@@ -53,15 +53,15 @@ class Bench(NamedTuple):
 def bench(pos: Position, seat: int) -> Bench:
     """An empty plan for `seat`."""
     capacity = len(pos.state.p_x)
-    fc, lay, pool, v = (
+    fc, tally, pool, v = (
         forecast_for(pos, 0.97),
-        make_lay(),
+        make_tally(),
         make_pool(capacity, make_aims(capacity)),
         value_by_hand(),
     )
     begin(fc, pos.board, path_table(pos.board), pos.state)
     row = np.zeros((4, N_FEATURES), np.float32)
-    judge = Judge(v.knots, v.coef[segment_of(pos.board.n_players)], alive(pos), lay, row)
+    judge = Judge(v.knots, v.coef[segment_of(pos.board.n_players)], alive(pos), tally, row)
     plan = make_plan(pool)
     start_plan(plan, pool, fc, judge, pos.state, seat, np.ones(capacity, np.bool_), 64, MIN_GAIN)
     return Bench(pos, plan, pool, fc, judge)

@@ -47,20 +47,20 @@ N_FEATURES = len(FEATURE_NAMES)
 LATE = 100
 LEAD_TURNS = 30
 
-# Rows of Lay.sums: what each seat has
+# Rows of Tally.sums: what each seat has
 NEAR, FAR, PROD_NEAR, PROD_FAR, COUNT, C_PROD, COMETS, DANGER, STRIKE, HOLD, TERRITORY, PRESSURE = range(12)
 
 
-class Lay(NamedTuple):
-    """Scratch of `features`."""
+class Tally(NamedTuple):
+    """What `features` adds up on its way."""
 
     sums: F64  # [12, 4]
     total: F64  # [12] sum of `sums` over the seats
 
 
-def make_lay() -> Lay:
-    """Buffers."""
-    return Lay(np.zeros((12, 4)), np.zeros(12))
+def make_tally() -> Tally:
+    """Zeros."""
+    return Tally(np.zeros((12, 4)), np.zeros(12))
 
 
 @inlined
@@ -84,9 +84,9 @@ def _most_of_others(row: F64, seat: int, seats: int) -> float:
 
 
 @inlined
-def _count(fc: Forecast, lay: Lay) -> None:
+def _count(fc: Forecast, tally: Tally) -> None:
     """Add up what each seat has."""
-    sums, seats = lay.sums, fc.span[SEATS]
+    sums, seats = tally.sums, fc.span[SEATS]
     for s in range(seats):
         sums[NEAR, s] = fc.late[1, s]
         sums[FAR, s] = fc.late[2, s]
@@ -108,9 +108,9 @@ def _count(fc: Forecast, lay: Lay) -> None:
 
 
 @inlined
-def _look_around(fc: Forecast, lay: Lay) -> float:
+def _look_around(fc: Forecast, tally: Tally) -> float:
     """Add up how the planets of each seat lie; returns the production of the board."""
-    sums, seats = lay.sums, fc.span[SEATS]
+    sums, seats = tally.sums, fc.span[SEATS]
     board_prod = 0.0
     for i in range(fc.span[PLANETS]):
         prod = np.float64(fc.prod_at[2, i])
@@ -142,16 +142,16 @@ def _look_around(fc: Forecast, lay: Lay) -> float:
 
 
 @kernel
-def features(fc: Forecast, lay: Lay, out: npt.NDArray[np.float32]) -> None:
+def features(fc: Forecast, tally: Tally, out: npt.NDArray[np.float32]) -> None:
     """Write the features of every seat to `out` f32[4, F]; zeros beyond P.
 
     `fc` is settled.
     """
     seats = fc.span[SEATS]
-    sums, total = lay.sums, lay.total
+    sums, total = tally.sums, tally.total
     sums[:] = 0.0
-    _count(fc, lay)
-    board_prod = _look_around(fc, lay)
+    _count(fc, tally)
+    board_prod = _look_around(fc, tally)
     for r in range(sums.shape[0]):
         total[r] = 0.0
         for s in range(seats):

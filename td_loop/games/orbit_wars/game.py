@@ -13,7 +13,7 @@ import numpy.typing as npt
 from td_loop.games.base import BoolArray, Budget, FloatArray, Player, ReplaySet
 from td_loop.games.orbit_wars import engine
 from td_loop.games.orbit_wars.board import new_game
-from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, features, make_lay
+from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Tally, features, make_tally
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.search import OrbitSearch
@@ -25,8 +25,8 @@ from td_loop.value.model import SplineValue
 
 
 @lru_cache(maxsize=4)
-def _buffers(capacity: int, episode_steps: int, gamma: float) -> tuple[Forecast, Lay]:
-    return make_forecast(capacity, episode_steps, gamma), make_lay()
+def _buffers(capacity: int, episode_steps: int, gamma: float) -> tuple[Forecast, Tally]:
+    return make_forecast(capacity, episode_steps, gamma), make_tally()
 
 
 @kernel
@@ -79,10 +79,10 @@ class OrbitWars:
     def features(self, state: Position, gamma: float) -> npt.NDArray[np.float32]:
         """f32[4, F], zeros beyond P."""
         board, s = state
-        fc, lay = _buffers(s.p_x.shape[0], int(board.cfg[EPISODE]), gamma)
+        fc, tally = _buffers(s.p_x.shape[0], int(board.cfg[EPISODE]), gamma)
         out = np.zeros((4, N_FEATURES), np.float32)
         begin(fc, board, path_table(board), s)
-        features(fc, lay, out)
+        features(fc, tally, out)
         return out
 
     def step(self, state: Position, actions: Sequence[Action | None]) -> Position:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.games.orbit_wars.features import C_PROD, FAR, Lay, features
+from td_loop.games.orbit_wars.features import C_PROD, FAR, Tally, features
 from td_loop.games.orbit_wars.forecast import SEATS, Forecast, send
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.propose import SEVERAL, SLOTS, Pool, order_pairs, propose_group, propose_single
@@ -48,7 +48,7 @@ class Judge(NamedTuple):
     knots: F64  # [F, K]
     coef: F64  # [F, K] of this game's segment
     alive: B1  # [4]
-    lay: Lay
+    tally: Tally
     row: npt.NDArray[np.float32]  # [4, F] scratch
 
 
@@ -93,8 +93,8 @@ def log_odds(fc: Forecast, judge: Judge, seat: int) -> float:
     To be the only one left is to have won, the more so the sooner: if it were always worth the same, a plan that
     waits would do as well, in every turn again.
     """
-    features(fc, judge.lay, judge.row)
-    ships = judge.lay.sums[FAR]
+    features(fc, judge.tally, judge.row)
+    ships = judge.tally.sums[FAR]
     if ships[seat] == 0.0:
         return -WON
     mine = 0.0
@@ -110,9 +110,9 @@ def log_odds(fc: Forecast, judge: Judge, seat: int) -> float:
                 top = x
             else:
                 total += math.exp(x - top)
-    made = judge.lay.sums[C_PROD]
+    made = judge.tally.sums[C_PROD]
     if total == 0.0:
-        return float(WON * (1.0 + made[seat] / (judge.lay.total[C_PROD] + 1.0)))
+        return float(WON * (1.0 + made[seat] / (judge.tally.total[C_PROD] + 1.0)))
     return float(min(mine - top - math.log(total), WON))
 
 

@@ -19,7 +19,7 @@ from td_loop.errors import WeightsError
 from td_loop.games.base import Budget, Decision
 from td_loop.games.orbit_wars.aims import forget, make_aims
 from td_loop.games.orbit_wars.engine import alive
-from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Lay, make_lay
+from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Tally, make_tally
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.meter import Meter, Scene
 from td_loop.games.orbit_wars.paths import path_table
@@ -62,7 +62,7 @@ class _Buffers(NamedTuple):
     pool: Pool
     plan: Plan
     kept: Kept
-    lay: Lay
+    tally: Tally
     row: npt.NDArray[np.float32]
     replies: Replies
     everywhere: B1
@@ -97,7 +97,7 @@ class OrbitSearch:
         begin(b.forecast, board, paths, state)
         forget(b.pool.aims)
         coef = self.value.coef[segment_of(board.n_players)]
-        scene = Scene(pos, paths, b.forecast, Judge(self.value.knots, coef, alive(pos), b.lay, b.row))
+        scene = Scene(pos, paths, b.forecast, Judge(self.value.knots, coef, alive(pos), b.tally, b.row))
         start_plan(b.plan, b.pool, b.forecast, scene.judge, state, seat, b.everywhere, WAVE, MIN_GAIN)
         meter.spent = 1
         in_time = meter.grow(scene, b.plan, b.pool)
@@ -169,7 +169,7 @@ class OrbitSearch:
                 pool,
                 make_plan(pool),
                 make_kept(),
-                make_lay(),
+                make_tally(),
                 np.zeros((4, N_FEATURES), np.float32),
                 Replies(theirs, make_plan(theirs), key[0]),
                 np.ones(key[0], np.bool_),

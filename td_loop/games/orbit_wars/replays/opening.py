@@ -40,7 +40,8 @@ def open_replays(source: Path | None, cache: Path) -> ReplayStore:
     sources = find_sources([source])
     if not sources:
         raise ReplayError(
-            f"{source}: holds no .json or .json.gz file; name episode files, or a zip or folder of them"
+            f"{source}: holds no .json or .json.gz file; name episode files, a zip or folder of them, or an npz "
+            "that `td-loop selfplay` made"
         )
     folder = cache / f"replays-{fingerprint(sources)}-{FORMAT_VERSION}"
     _made_once(folder, lambda: _import(source, folder))
