@@ -33,13 +33,14 @@ ALLOWED: dict[str, set[str]] = {
     **{name: set() for name in GROUND},
     "value": set(),
     "checks": set(),
+    "guard": set(),
     "games": {"value"},
     "prepare": {"games", "value"},
     "fit": {"value"},
     "arena": {"games", "value"},
     "loop": {"checks"},
     "report": {"checks", "loop"},
-    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report", "arena"},
+    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report", "arena", "guard"},
 }
 # What report may know of loop: it reads files, and never runs or changes anything.
 READ_ONLY_LOOP = {"console", "fault", "holder", "layout", "manifest", "verify"}

@@ -1,0 +1,129 @@
+"""One line of telemetry: what a training process says of one batch.
+
+    {"step": 1200, "kl": 0.011, "entropy": 1.32, "value_loss": 0.48, "grad_norm": "NaN", "attempt": 1}
+
+A line is one JSON object and ends with a newline. `step` is a whole number from 0. Every other key with a number
+is a metric; those of METRICS have a meaning to the detectors, any other is kept for the postmortem. A value that
+is not finite is one of the strings "NaN", "Infinity", "-Infinity". A metric that was not measured is left out:
+absent is absent, and never healthy or sick. null means the same as leaving it out.
+
+`attempt` (whole number) is TD_GUARD_ATTEMPT of the process that wrote the line: lines of a process that was
+stopped and writes late are told by it. `time` is the writer's clock (Unix seconds), for people alone: nothing is
+decided by it. `checkpoint` announces, beside or without metrics, a file or folder that has been saved completely
+at `step`; with `"initial": true` it is what training starts from, which no batch has touched yet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from td_loop.errors import DataError
+from td_loop.files import as_float, dumps_json
+
+METRICS: Mapping[str, str] = {
+    "kl": "KL divergence between the policy before and after the batch, nats",
+    "entropy": "entropy of the policy, nats",
+    "value_loss": "loss of the value function or critic",
+    "reward": "mean reward of the batch, or return of the episodes that ended in it",
+    "grad_norm": "norm of the gradient before clipping",
+    "lr": "learning rate",
+}
+"""Metrics that detectors or the postmortem know, and what they are."""
+
+MAX_LINE = 1 << 16
+"""Bytes that a line may have, newline included. A longer one is no telemetry."""
+
+ATTEMPT = "TD_GUARD_ATTEMPT"
+"""Environment variable: number of the attempt that a training process belongs to, from 0."""
+
+_OWN = frozenset({"step", "attempt", "time", "checkpoint", "initial"})
+
+
+class BadLine(ValueError):
+    """A line that is no record; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was said of one batch.
+
+    Attributes:
+        step: number of the batch, from 0, as the training process counts.
+        values: metrics by name; they may be NaN or infinite.
+        attempt: of the process that wrote it; None where it does not say.
+        time: by the writer's clock, Unix seconds; None where it does not say.
+        checkpoint: path of a file or folder that has been saved completely; None for none.
+        initial: whether the checkpoint is what training starts from.
+    """
+
+    step: int
+    values: Mapping[str, float] = field(default_factory=dict)
+    attempt: int | None = None
+    time: float | None = None
+    checkpoint: str | None = None
+    initial: bool = False
+
+
+def encode(record: Record) -> bytes:
+    """The line of a record, newline included."""
+    line: dict[str, Any] = {"step": record.step, **record.values}
+    if record.attempt is not None:
+        line["attempt"] = record.attempt
+    if record.time is not None:
+        line["time"] = record.time
+    if record.checkpoint is not None:
+        line["checkpoint"] = record.checkpoint
+    if record.initial:
+        line["initial"] = True
+    return dumps_json(line) + b"\n"
+
+
+def parse(line: bytes) -> Record:
+    """The record of a line, with or without its newline.
+
+    Values that are neither numbers nor the three strings (texts, lists, null) are left out: loggers add such.
+
+    Raises:
+        BadLine: it is no JSON object, or has no valid `step`.
+    """
+    if len(line) > MAX_LINE:
+        raise BadLine(f"has {len(line)} bytes, a line may have {MAX_LINE}")
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError as e:
+        raise BadLine(f"is no JSON ({e})") from e
+    if not isinstance(found, dict):
+        raise BadLine("is no JSON object")
+    step = _whole(found.get("step"))
+    if step is None:
+        raise BadLine(f"'step' is {found.get('step')!r}, must be a whole number from 0")
+    checkpoint = found.get("checkpoint")
+    return Record(
+        step=step,
+        values={name: x for name, raw in found.items() if name not in _OWN and (x := _number(raw)) is not None},
+        attempt=_whole(found.get("attempt")),
+        time=time if (time := _number(found.get("time"))) is not None and math.isfinite(time) else None,
+        checkpoint=checkpoint if isinstance(checkpoint, str) and checkpoint else None,
+        initial=found.get("initial") is True,
+    )
+
+
+def _whole(x: object) -> int | None:
+    """A whole number from 0; None if it is none. 3.0 is one: some loggers write all numbers as floats."""
+    if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) or x < 0 or x != int(x):
+        return None
+    return int(x)
+
+
+def _number(x: object) -> float | None:
+    if isinstance(x, bool) or not isinstance(x, int | float | str):
+        return None
+    try:
+        return as_float(x)
+    except DataError:
+        return None
