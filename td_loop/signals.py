@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -9,8 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Any
 
 from td_loop.errors import Interrupted
 
@@ -25,7 +26,7 @@ LIFELINE = "TD_LOOP_LIFELINE"
 _PR_SET_PDEATHSIG = 1
 
 
-@contextmanager
+@contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Inside the block the first SIGINT or SIGTERM raises `Interrupted`; later ones are ignored until it ends.
 
@@ -103,3 +104,63 @@ def die_with(parent: int) -> Callable[[], None]:
             os._exit(1)
 
     return ask
+
+
+class Signals:
+    """SIGINT and SIGTERM, noted while the block runs and passed on to the child that runs.
+
+    They do not interrupt the program where it stands, between manifest and symlink say: it asks with `check`.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.times = 0
+        self.group: int | None = None
+        """Process group of the child that runs."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for signum in STOP_SIGNALS:
+            self._before[signum] = signal.signal(signum, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self.received = signum
+        self.times += 1
+        self.forward()
+
+    def forward(self) -> None:
+        """Send what was received to the running child; asked twice, do not ask politely again."""
+        if self.received is not None and self.group is not None:
+            kill_group(self.group, self.received if self.times == 1 else signal.SIGKILL)
+
+    def check(self) -> None:
+        """Raise Interrupted if a signal has come."""
+        if self.received is not None:
+            raise Interrupted(self.received)
+
+
+@contextlib.contextmanager
+def lifeline() -> Iterator[int]:
+    """A pipe for a child to watch, which finds its number in `$TD_LOOP_LIFELINE`.
+
+    Nothing but this process, and until its end, holds the other end of it.
+    """
+    theirs, ours = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def kill_group(group: int, signum: int) -> None:
+    """Signal a process group that may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signum)

@@ -17,6 +17,8 @@ GROUND = {
     "npz",
     "fence",
     "journal",
+    "lock",
+    "processes",
     "rng",
     "kernels",
     "machine",
@@ -43,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report", "arena", "guard"},
 }
 # What report may know of loop: it reads files, and never runs or changes anything.
-READ_ONLY_LOOP = {"console", "fault", "holder", "layout", "manifest", "verify"}
+READ_ONLY_LOOP = {"console", "fault", "layout", "manifest", "verify"}
 # The built-in game's own commands.
 GAME_COMMANDS = {"cli/export.py", "cli/replays.py", "cli/selfplay.py"}
 # Only these may import torch: workers, the arena and serving do without.

@@ -20,7 +20,8 @@ from td_loop.loop.layout import LOCK, MANIFEST, iter_dir, run_dir
 from td_loop.loop.lock import run_lock
 from td_loop.loop.manifest import IterRecord, Manifest, Status, write_manifest
 from td_loop.loop.plan import RunAttempt, attempt_config, next_step
-from td_loop.loop.process import Signals, StageRunner, run_stage
+from td_loop.loop.process import StageRunner, run_stage
+from td_loop.signals import Signals
 from td_loop.text import duration
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from td_loop.errors import RunInUse
 from td_loop.files import sha256
+from td_loop.lock import holder
 from td_loop.loop import console, provenance, reuse, rundir
 from td_loop.loop.config import Gate, RunConfig
 from td_loop.loop.driver import find_programs
 from td_loop.loop.fault import require_promoted
 from td_loop.loop.forecast import plan
-from td_loop.loop.holder import holder
-from td_loop.loop.layout import MC_ROWS, V_SNAP, iter_dir, iter_dirs, run_dir
+from td_loop.loop.layout import LOCK, MC_ROWS, V_SNAP, iter_dir, iter_dirs, run_dir
 from td_loop.loop.manifest import Manifest, read_manifest
 from td_loop.loop.plan import RunAttempt, attempt_config, next_step
 from td_loop.loop.verify_manifest import require_none_lost, require_sound
@@ -42,7 +42,7 @@ def preview(config: RunConfig) -> list[str]:
         weights = run / name
     said, warning = plan(config, run, manifest, weights)
     lines = [said] + ([warning] if warning else [])
-    if (now := holder(run)) is not None:
+    if (now := holder(run / LOCK)) is not None:
         lines.append(f"in use by {now.who}: the run itself would be refused, exit code {RunInUse.exit_code}")
     named = rundir.named_dirs(manifest)
     left = iter_dirs(run).keys() - named if run.is_dir() else set()

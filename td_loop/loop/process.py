@@ -11,58 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import IO, Any
+from typing import IO
 
 from td_loop import fence
-from td_loop.errors import Interrupted, UsageError
+from td_loop.errors import UsageError
 from td_loop.files import storage_errors
 from td_loop.progress import TERMINAL
-from td_loop.signals import GRACE_S, LIFELINE, STOP_SIGNALS, die_with
+from td_loop.signals import GRACE_S, LIFELINE, Signals, die_with, kill_group, lifeline
 
 _PIECE = 1 << 16
 _CLEAR_LINE = b"\r\x1b[2K"
 """To the start of the line, and erase it: a progress bar may stand there."""
-
-
-class Signals:
-    """SIGINT and SIGTERM, noted while the block runs and passed on to the stage that runs.
-
-    They do not interrupt the driver where it stands, between manifest and symlink say: it asks with `check`.
-    """
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self.times = 0
-        self.group: int | None = None
-        """Process group of the stage that runs."""
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        for signum in STOP_SIGNALS:
-            self._before[signum] = signal.signal(signum, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self.received = signum
-        self.times += 1
-        self.forward()
-
-    def forward(self) -> None:
-        """Send what was received to the running stage; asked twice, do not ask politely again."""
-        if self.received is not None and self.group is not None:
-            kill_group(self.group, self.received if self.times == 1 else signal.SIGKILL)
-
-    def check(self) -> None:
-        """Raise Interrupted if a signal has come."""
-        if self.received is not None:
-            raise Interrupted(self.received)
 
 
 StageRunner = Callable[[Sequence[str], Path, Signals], int]
@@ -86,15 +45,15 @@ def run_stage(argv: Sequence[str], log: Path, signals: Signals) -> int:
     """
     signals.check()
     fence.check()
-    with storage_errors(log), log.open("ab", buffering=0) as out, _terminal() as terminal, _lifeline() as lifeline:
+    with storage_errors(log), log.open("ab", buffering=0) as out, _terminal() as terminal, lifeline() as line:
         try:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.PIPE,
-                pass_fds=[lifeline, *terminal],
-                env=os.environ | {LIFELINE: str(lifeline)} | ({TERMINAL: str(terminal[0])} if terminal else {}),
+                pass_fds=[line, *terminal],
+                env=os.environ | {LIFELINE: str(line)} | ({TERMINAL: str(terminal[0])} if terminal else {}),
                 # Its own group: a Ctrl-C reaches the driver alone, which passes it on once, and workers that a
                 # stage leaves behind can be found.
                 process_group=0,
@@ -131,17 +90,6 @@ def _terminal() -> Iterator[list[int]]:
         yield [fd]
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def _lifeline() -> Iterator[int]:
-    """A pipe for a stage to watch. Nothing but this process, and until its end, holds the other end of it."""
-    theirs, ours = os.pipe()
-    try:
-        yield theirs
-    finally:
-        os.close(ours)
-        os.close(theirs)
 
 
 def _wait(pid: int, signals: Signals, relay: _Relay) -> None:
@@ -191,9 +139,3 @@ def last_error(log: Path) -> str | None:
     # Of an error with a traceback: how it begins, and how it ends.
     first, rest = lines[at][len("error:") :].strip(), [line.strip() for line in lines[at + 1 :] if line.strip()]
     return f"{first} ... {rest[-1]}" if rest else first
-
-
-def kill_group(group: int, signum: int) -> None:
-    """Signal a process group that may be gone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signum)

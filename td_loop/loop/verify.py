@@ -12,9 +12,9 @@ from pathlib import Path
 
 from td_loop.errors import DataError
 from td_loop.files import pointed, read_json
+from td_loop.lock import Holder, holder
 from td_loop.loop.fault import RESTORE_MANIFEST, Fault, weights_fault
-from td_loop.loop.holder import Holder, holder
-from td_loop.loop.layout import BEST_VAL, BOOTSTRAP_COPY, LATEST_GOOD, MANIFEST
+from td_loop.loop.layout import BEST_VAL, BOOTSTRAP_COPY, LATEST_GOOD, LOCK, MANIFEST
 from td_loop.loop.manifest import Json, Manifest, Status, read_manifest
 from td_loop.loop.verify_attempt import AttemptFiles
 from td_loop.loop.verify_manifest import (
@@ -66,12 +66,12 @@ def examine(run: Path) -> Examination:
     While a driver works there, the attempt in progress is left alone, and only what a second look finds too is a
     fault.
     """
-    driver = holder(run)
+    driver = holder(run / LOCK)
     first = _look(run, driver)
     if driver is None or not first.faults:
         return first
     time.sleep(SECOND_LOOK_S)
-    second = _look(run, holder(run))
+    second = _look(run, holder(run / LOCK))
     lasting = tuple(fault for fault in second.faults if fault in first.faults)
     return Examination(lasting, second.notes, second.promoted, second.weights, second.caches, driver)
 

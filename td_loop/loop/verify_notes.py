@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from td_loop.loop.holder import Holder
+from td_loop.lock import Holder
 from td_loop.loop.layout import BOOTSTRAP_COPY, BRANCH_DATA, MC_ROWS, TRIMMED, iter_dirs, run_dir, trimmed_dirs
 from td_loop.loop.manifest import Manifest, Status
 from td_loop.loop.rundir import named_dirs

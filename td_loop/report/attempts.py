@@ -8,7 +8,7 @@ from pathlib import Path
 
 from td_loop.errors import DataError
 from td_loop.files import read_json
-from td_loop.loop.holder import Holder
+from td_loop.lock import Holder
 from td_loop.loop.layout import BOOTSTRAP_COPY, TRIMMED, AttemptPaths, attempt_of
 from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
 

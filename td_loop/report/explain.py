@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from td_loop.errors import UsageError
+from td_loop.lock import Holder, holder
 from td_loop.loop.console import reason
-from td_loop.loop.holder import Holder, holder
-from td_loop.loop.layout import attempt_of
+from td_loop.loop.layout import LOCK, attempt_of
 from td_loop.loop.manifest import IterRecord, Manifest, Status
 from td_loop.report.attempts import Attempt, Place, recorded, trimmed, unrecorded
 from td_loop.report.checks import CheckRow, check_rows
@@ -29,7 +29,7 @@ def explain(run: Path, which: str) -> str:
         UsageError: there is no such iteration; the message names those that there are.
         DataError: the run has no manifest that can be read, or its records cannot be understood.
     """
-    manifest, driver = manifest_of(run), holder(run)
+    manifest, driver = manifest_of(run), holder(run / LOCK)
     with sound_records(run):
         return _explain(run, which, manifest, driver)
 

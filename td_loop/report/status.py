@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from td_loop.loop.holder import Holder, holder
+from td_loop.lock import Holder, holder
+from td_loop.loop.layout import LOCK
 from td_loop.loop.manifest import Json, Manifest, Status
 from td_loop.report.attempts import Attempt, Place, recorded, unrecorded
 from td_loop.report.find import manifest_of, sound_records
@@ -26,7 +27,7 @@ def status(run: Path) -> Json:
     Raises:
         DataError: the run has no manifest that can be read, or its records cannot be understood.
     """
-    manifest, driver = manifest_of(run), holder(run)
+    manifest, driver = manifest_of(run), holder(run / LOCK)
     with sound_records(run):
         return _status(run, manifest, driver)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from td_loop.errors import DataError
 from td_loop.files import as_float
-from td_loop.loop.holder import Holder
+from td_loop.lock import Holder
 from td_loop.text import WIDTH
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from td_loop.errors import Interrupted, UsageError
 from td_loop.loop import process
-from td_loop.loop.process import Signals, last_error, run_stage
+from td_loop.loop.process import last_error, run_stage
+from td_loop.signals import Signals
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 
@@ -91,7 +92,8 @@ def test_a_stage_draws_its_bar_on_the_terminal_and_nowhere_else(tmp_path: Path) 
     driver = f"""
 import sys
 from pathlib import Path
-from td_loop.loop.process import Signals, run_stage
+from td_loop.loop.process import run_stage
+from td_loop.signals import Signals
 with Signals() as signals:
     run_stage([sys.executable, "-c", {BAR!r}], Path({str(log)!r}), signals)
 """
@@ -210,7 +212,8 @@ def test_a_stage_dies_with_a_driver_that_was_killed(tmp_path: Path) -> None:
     driver = f"""
 import sys
 from pathlib import Path
-from td_loop.loop.process import Signals, run_stage
+from td_loop.loop.process import run_stage
+from td_loop.signals import Signals
 with Signals() as signals:
     run_stage([*{PYTHON!r}, {stage!r}], Path({str(tmp_path / "log")!r}), signals)
 """
