@@ -232,12 +232,20 @@ def follow(path: Path) -> Path:
 _TEMPORARY = re.compile(r"\.(.+)\.[a-z0-9_]+\.tmp")
 
 
-def sweep_temporaries(folder: Path, names: Collection[str]) -> None:
-    """Remove what a kill left of half-written files that were to become one of `names` in `folder`."""
+def sweep_temporaries(folder: Path, names: Collection[str] | None = None) -> None:
+    """Remove what a kill left of half-written files and folders in `folder`.
+
+    Only of those that were to become one of `names`, where these are given.
+    """
     for path in sorted(folder.iterdir()):
         match = _TEMPORARY.fullmatch(path.name)
-        if match and match[1] in names:
-            remove(path)
+        if match and (names is None or match[1] in names):
+            if path.is_dir() and not path.is_symlink():
+                with storage_errors(path):
+                    fence.check()
+                    shutil.rmtree(path)
+            else:
+                remove(path)
 
 
 def move(source: Path, target: Path) -> None:
@@ -257,6 +265,20 @@ def remove(path: Path) -> None:
     with storage_errors(path), contextlib.suppress(FileNotFoundError):
         fence.check()
         path.unlink()
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder and all that is in it. Under its name it is there whole, or not at all.
+
+    Raises:
+        StorageError: it cannot be deleted.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with storage_errors(path):
+        fence.check()
+        path.rename(temporary)
+        fsync_dir(path.parent)
+        shutil.rmtree(temporary)
 
 
 def fsync_file(path: Path) -> None:

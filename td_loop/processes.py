@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def living() -> Iterator[int]:
@@ -97,3 +98,39 @@ def end_all(which: Callable[[int], bool], spared: Collection[int], wait_s: float
         if time.monotonic() > deadline:
             return killed, found
     return killed, []
+
+
+def descendants(root: int) -> set[int]:
+    """Processes that `root` started, directly or not, and that have not ended."""
+    below: dict[int, list[int]] = {}
+    for pid in living():
+        if (found := parent_and_group(pid)) is not None:
+            below.setdefault(found[0], []).append(pid)
+    found, wave = set[int](), below.get(root, [])
+    while wave:
+        found |= set(wave)
+        wave = [pid for parent in wave for pid in below.get(parent, [])]
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process holds; 0 of one that has ended."""
+    try:
+        pages = int((_PROC / str(pid) / "statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, so that none escapes. Only on Linux."""
+    import ctypes
+
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap(pid: int) -> None:
+    """Take note of the end of an adopted process, without waiting."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
