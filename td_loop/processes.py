@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -49,14 +50,29 @@ def inherited_path(found: dict[bytes, bytes], name: str, path: Path) -> bool:
         return False
 
 
-def parent_and_group(pid: int) -> tuple[int, int] | None:
-    """Parent and process group of a process that has not ended; None of any other."""
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the system tells of a process.
+
+    Attributes:
+        parent: its id.
+        group: the process group.
+        ended: it has, and was not waited for.
+    """
+
+    parent: int
+    group: int
+    ended: bool
+
+
+def status(pid: int) -> Status | None:
+    """What the system tells of a process; None if there is none."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
     state, parent, group = stat.rpartition(")")[2].split()[:3]
-    return None if state in "ZX" else (int(parent), int(group))
+    return Status(int(parent), int(group), state in "ZX")
 
 
 def lineage() -> set[int]:
@@ -64,11 +80,30 @@ def lineage() -> set[int]:
     pid, found = os.getpid(), set[int]()
     while pid > 0 and pid not in found:
         found.add(pid)
-        above = parent_and_group(pid)
+        above = status(pid)
         if above is None:
             break
-        pid = above[0]
+        pid = above.parent
     return found
+
+
+def children(parent: int) -> set[int]:
+    """Processes whose parent is `parent`, those included that have ended and were not waited for."""
+    return {pid for pid in living() if (found := status(pid)) is not None and found.parent == parent}
+
+
+def descendants(root: int, without: Collection[int] = ()) -> set[int]:
+    """Processes that `root` started, directly or not, and that have not ended; none of `without` and below."""
+    below: dict[int, list[int]] = {}
+    for pid in living():
+        found = status(pid)
+        if found is not None and not found.ended and pid not in without:
+            below.setdefault(found.parent, []).append(pid)
+    all_of_them, wave = set[int](), below.get(root, [])
+    while wave:
+        all_of_them |= set(wave)
+        wave = [pid for parent in wave for pid in below.get(parent, [])]
+    return all_of_them
 
 
 def end_all(which: Callable[[int], bool], spared: Collection[int], wait_s: float) -> tuple[int, list[int]]:
@@ -100,19 +135,6 @@ def end_all(which: Callable[[int], bool], spared: Collection[int], wait_s: float
     return killed, []
 
 
-def descendants(root: int) -> set[int]:
-    """Processes that `root` started, directly or not, and that have not ended."""
-    below: dict[int, list[int]] = {}
-    for pid in living():
-        if (found := parent_and_group(pid)) is not None:
-            below.setdefault(found[0], []).append(pid)
-    found, wave = set[int](), below.get(root, [])
-    while wave:
-        found |= set(wave)
-        wave = [pid for parent in wave for pid in below.get(parent, [])]
-    return found
-
-
 def resident_bytes(pid: int) -> int:
     """Memory that a process holds; 0 of one that has ended."""
     try:
@@ -122,15 +144,9 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none escapes. Only on Linux."""
+def adopt_orphans(yes: bool) -> None:
+    """Become the parent of every descendant whose own parent ends, or no longer. Only Linux can be asked."""
     import ctypes
 
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def reap(pid: int) -> None:
-    """Take note of the end of an adopted process, without waiting."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)

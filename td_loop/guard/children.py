@@ -12,6 +12,9 @@ from td_loop.errors import UsageError
 from td_loop.guard.output import Output
 from td_loop.signals import LIFELINE, die_with, lifeline
 
+FOLDER = "TD_GUARD_DIR"
+"""Environment variable: the guard's folder. What a killed guard left behind is known by it."""
+
 
 class Child:
     """A running process whose group is its own. Close it when it has ended and was reaped."""

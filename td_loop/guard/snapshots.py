@@ -79,7 +79,9 @@ def from_json(name: str, found: Any) -> Snapshot:
             bytes=int(found["bytes"]),
             time=float(found["time"]),
             initial=bool(found["initial"]),
-            promoted=None if promoted is None else Promotion(int(promoted["healthy_steps"]), float(promoted["time"])),
+            promoted=None
+            if promoted is None
+            else Promotion(int(promoted["healthy_steps"]), float(promoted["time"])),
             source=str(found["source"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:

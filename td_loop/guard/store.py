@@ -263,7 +263,9 @@ class Store:
 
     def _known(self, announced: Path, step: int, attempt: int) -> Snapshot | None:
         """The snapshot that an announcement made, which is read once more after a kill."""
-        is_it = (s for s in self._all if (s.source, s.step, s.attempt) == (str(announced.absolute()), step, attempt))
+        is_it = (
+            s for s in self._all if (s.source, s.step, s.attempt) == (str(announced.absolute()), step, attempt)
+        )
         return next(is_it, None)
 
     def _damaged(self, snapshot: Snapshot) -> bool:
