@@ -22,9 +22,6 @@ from typing import Any
 
 import orjson
 
-from td_loop.errors import DataError
-from td_loop.files import as_float, dumps_json
-
 METRICS: Mapping[str, str] = {
     "kl": "KL divergence between the policy before and after the batch, nats",
     "entropy": "entropy of the policy, nats",
@@ -38,10 +35,10 @@ METRICS: Mapping[str, str] = {
 MAX_LINE = 1 << 16
 """Bytes that a line may have, newline included. A longer one is no telemetry."""
 
-ATTEMPT = "TD_GUARD_ATTEMPT"
-"""Environment variable: number of the attempt that a training process belongs to, from 0."""
+OWN_KEYS = frozenset({"step", "attempt", "time", "checkpoint", "initial"})
+"""Keys of a line that are no metrics."""
 
-_OWN = frozenset({"step", "attempt", "time", "checkpoint", "initial"})
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class BadLine(ValueError):
@@ -71,16 +68,42 @@ class Record:
 
 def encode(record: Record) -> bytes:
     """The line of a record, newline included."""
-    line: dict[str, Any] = {"step": record.step, **record.values}
-    if record.attempt is not None:
-        line["attempt"] = record.attempt
-    if record.time is not None:
-        line["time"] = record.time
-    if record.checkpoint is not None:
-        line["checkpoint"] = record.checkpoint
-    if record.initial:
+    return encode_parts(
+        record.step, record.values, record.attempt, record.time, record.checkpoint, initial=record.initial
+    )
+
+
+def encode_parts(
+    step: int,
+    values: Mapping[str, float],
+    attempt: int | None = None,
+    time: float | None = None,
+    checkpoint: str | None = None,
+    *,
+    initial: bool = False,
+) -> bytes:
+    """The line of a record that nobody has made an object of: what a training process does in every batch.
+
+    This module is imported by training processes, so it needs nothing but orjson, which is light; `td_loop.files`
+    would bring numpy.
+    """
+    line: dict[str, Any] = {"step": step}
+    for name, x in values.items():
+        # orjson would write null, which says "not measured".
+        line[name] = x if math.isfinite(x) else _spelled(x)
+    if attempt is not None:
+        line["attempt"] = attempt
+    if time is not None:
+        line["time"] = time
+    if checkpoint is not None:
+        line["checkpoint"] = checkpoint
+    if initial:
         line["initial"] = True
-    return dumps_json(line) + b"\n"
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _spelled(x: float) -> str:
+    return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
 
 
 def parse(line: bytes) -> Record:
@@ -105,7 +128,9 @@ def parse(line: bytes) -> Record:
     checkpoint = found.get("checkpoint")
     return Record(
         step=step,
-        values={name: x for name, raw in found.items() if name not in _OWN and (x := _number(raw)) is not None},
+        values={
+            name: x for name, raw in found.items() if name not in OWN_KEYS and (x := _number(raw)) is not None
+        },
         attempt=_whole(found.get("attempt")),
         time=time if (time := _number(found.get("time"))) is not None and math.isfinite(time) else None,
         checkpoint=checkpoint if isinstance(checkpoint, str) and checkpoint else None,
@@ -121,9 +146,6 @@ def _whole(x: object) -> int | None:
 
 
 def _number(x: object) -> float | None:
-    if isinstance(x, bool) or not isinstance(x, int | float | str):
-        return None
-    try:
-        return as_float(x)
-    except DataError:
-        return None
+    if isinstance(x, str):
+        return _NON_FINITE.get(x)
+    return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
