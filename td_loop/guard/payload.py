@@ -125,7 +125,7 @@ def _copy_file(source: Path, target: Path) -> tuple[str, int]:
         raise DataError(f"{source}: no such file") from e
     if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or length != after.st_size:
         raise DataError(
-            f"{source}: changed while it was being copied; save to $TD_GUARD_STAGING, or under a new name each time"
+            f"{source}: changed while it was being copied; save to $TD_GUARD_STAGING, or each under a new name"
         )
     target.chmod(stat.S_IMODE(before.st_mode))
     return digest.hexdigest(), length

@@ -49,7 +49,7 @@ class Proof:
 
 
 class Family:
-    """All processes of a guarded process: its group, whatever it started, and what inherited the guard's folder."""
+    """All that belongs to a guarded process: its group, what it started, and what inherited the guard's folder."""
 
     def __init__(self, folder: Path) -> None:
         """Before the process is started: what is there now is never one of them."""

@@ -245,7 +245,7 @@ class Store:
             unpoint(self.folder / STABLE)
 
     def _found(self, entry: Path) -> Snapshot | None:
-        """The snapshot in a folder, its checkpoint moved there if a kill came before that; None if there is none."""
+        """The snapshot in a folder, its checkpoint moved there if a kill came before that; None if none is."""
         try:
             sweep_temporaries(entry, (DESCRIPTION,))
             found = rules.from_json(entry.name, read_json(entry / DESCRIPTION))

@@ -1,8 +1,7 @@
-"""A store that is killed, or whose disk refuses, at each change it makes: nothing is lost, and again completes it."""
+"""A store that is killed, or whose disk refuses, at each change: nothing is lost, and running again completes it."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +33,7 @@ def outcome(folder: Path) -> dict[str, object]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
-            found[name] = os.readlink(path)
+            found[name] = str(path.readlink())
         elif path.name == "snapshot.json":
             said = read_json(path)
             found[name] = {k: said[k] for k in ("step", "attempt", "sha256")} | {
@@ -85,7 +84,7 @@ def test_a_fault_at_any_change_loses_nothing_and_running_again_completes_it(
         assert kept <= contents(folder), f"{where}: lost"
         for link in ("active", "stable_checkpoint_latest"):
             path = folder / "guard" / link
-            assert path.exists() or not path.is_symlink(), f"{where}: {link} leads to {os.readlink(path)}"
+            assert path.exists() or not path.is_symlink(), f"{where}: {link} leads to {path.readlink()}"
         code, said = server.run("whole", folder / "guard", Kind.COUNT, tmp_path / "again")
         assert (code, said) == (0, ""), where
         found = outcome(folder / "guard")
