@@ -1,8 +1,8 @@
 """Telemetry over Redis Streams: writers on several machines, one guard.
 
 An entry of the stream has the fields `lines` (one line of telemetry or several), `writer` and `n`: a name that a
-client draws for itself, and a number that it counts up. A client that heard no answer sends its entry again, and by
-these two it shows that it was there already. A program of another make may leave them out:
+client draws for itself, and a number that it counts up. A client that heard no answer sends its entry again: these
+two show that it was there already. A program of another make may leave them out:
 
     XADD td_loop:guard MAXLEN ~ 10000 * lines '{"step": 7, "kl": 0.01}'
 """

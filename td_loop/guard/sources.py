@@ -109,7 +109,7 @@ class Batch:
 
 
 class Lines:
-    """Cuts a stream of bytes into lines. Half a line waits for its rest, as long as it has MAX_LINE bytes at most."""
+    """Cuts a stream of bytes into lines. Half a line waits for its rest while it has MAX_LINE bytes at most."""
 
     def __init__(self, name: str, start: int = 0) -> None:
         """`name` and `start` (bytes of the stream before this) are for the faults."""

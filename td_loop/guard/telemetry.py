@@ -110,7 +110,7 @@ class Telemetry:
         if self._pid != os.getpid():
             self._after_fork()
         with self._lock:
-            # A signal handler that reports may have interrupted a report: it can neither wait for it nor mix with it.
+            # A signal handler may have interrupted a report: its own can neither wait for that nor mix with it.
             if self._sink is None or self._busy:
                 self._failed += self._busy
                 return
