@@ -27,7 +27,7 @@ class Child:
 
         Args:
             argv: command line.
-            env: added to our environment.
+            env: its environment.
             log: receives what it says.
             echo: whether our standard output and error receive that, too.
 
@@ -44,7 +44,7 @@ class Child:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 pass_fds=[line],
-                env=os.environ | env | {LIFELINE: str(line)},
+                env={**env, LIFELINE: str(line)},
                 # Its own group: a Ctrl-C reaches the guard alone, which passes it on once.
                 process_group=0,
                 preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 (it calls what was loaded before, and no Python lock)

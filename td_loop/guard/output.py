@@ -42,10 +42,10 @@ class Output:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _WAITING)
         self._pipes[pipe] = _Echo(echo)
 
-    @property
-    def pipes(self) -> list[int]:
-        """Those that can still be read."""
-        return list(self._pipes)
+    def wait(self, seconds: float) -> None:
+        """Wait until something is said, for so long at most, and copy it."""
+        select.select(list(self._pipes), [], [], seconds)
+        self.copy()
 
     def copy(self) -> None:
         """Copy what was said so far; never wait."""
@@ -96,13 +96,15 @@ class _Echo:
             self._size += len(piece)
 
     def flush(self) -> None:
-        while self._left and self._fd is not None and select.select([], [self._fd], [], 0)[1]:
+        while self._left and self._fd is not None:
             piece = self._left.popleft()
             try:
-                written = os.write(self._fd, piece[:_WRITE])
+                # It may block, and others write to it, too: it is asked first, and given no more than it takes.
+                ready = select.select([], [self._fd], [], 0)[1]
+                written = os.write(self._fd, piece[:_WRITE]) if ready else 0
             except BlockingIOError:
                 written = 0
-            except OSError:  # nobody reads any more
+            except (OSError, ValueError):  # nobody reads any more
                 self._fd, self._left = None, deque()
                 return
             self._size -= written

@@ -124,16 +124,17 @@ def pending(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     return sorted((s for s in snapshots if s.promoted is None), key=lambda s: s.number)
 
 
-def counted(counts: Mapping[str, int], waiting: Iterable[Snapshot], *, healthy: bool) -> dict[str, int]:
+def counted(counts: Mapping[str, int], waiting: Iterable[Snapshot], step: int, *, healthy: bool) -> dict[str, int]:
     """How many healthy steps have followed each pending snapshot, after one more step.
 
     Args:
         counts: before the step, by the snapshot's name; one that is not named has 0.
         waiting: the pending snapshots.
+        step: its number. One that is not larger than a snapshot's does not follow it, however late it is told.
         healthy: whether the step was healthy; otherwise it was sick, and all begin again at 0. A step without
             data is no step here.
     """
-    return {s.name: counts.get(s.name, 0) + 1 if healthy else 0 for s in waiting}
+    return {s.name: counts.get(s.name, 0) + (step > s.step) if healthy else 0 for s in waiting}
 
 
 def due(snapshots: Sequence[Snapshot], counts: Mapping[str, int], after: int) -> list[Snapshot]:

@@ -39,6 +39,8 @@ from td_loop.guard.snapshots import Promotion, Snapshot
 SNAPSHOTS, STAGING, QUARANTINE = "snapshots", "staging", "quarantine"
 STABLE, ACTIVE = "stable_checkpoint_latest", "active"
 DESCRIPTION = "snapshot.json"
+LOCK = "lock"
+"""Held by the guard that works in the folder."""
 
 
 @dataclass(frozen=True)
