@@ -90,6 +90,20 @@ def no_blowup(exit_code: int, aborted: Any) -> Verdict:
     return Verdict("S4.2", Severity.HARD, exit_code == 0, f"fit ran to its end, exit code {exit_code}", numbers)
 
 
+def stopped_by_guard(exit_code: int, guard: Mapping[str, Any]) -> Verdict:
+    """S4.2, hard, where a guard watched fit and stopped it for good.
+
+    Args:
+        exit_code: of the guard.
+        guard: its `trips` (at least one: attempt, step, reason) and the `retries` that it used.
+    """
+    last = guard["trips"][-1]
+    retries = f" after {guard['retries']} retries" if guard["retries"] else ""
+    message = f"the guard stopped fit at step {last['step']}{retries}: {last['reason']}"
+    aborted = {"reason": "guard", "step": last["step"], "guard": last["reason"]}
+    return Verdict("S4.2", Severity.HARD, False, message, {"exit_code": exit_code, "aborted": aborted})
+
+
 def no_regression(final: float | None, first_epoch: float | None, best: float | None, tau: float) -> Verdict:
     """S4.3, soft (reverts): final `val_mc_nll` <= min(best so far, this fit's first epoch) * (1 + tau).
 

@@ -155,6 +155,16 @@ def run(
             show_default="as the search of an agent row",
         ),
     ] = MatchConfig.gate_budget,
+    guard: Annotated[
+        Literal["none", "abort", "continue"],
+        typer.Option(
+            help="Run fit under guard. When it diverges in mid-run, abort: stop it (S4.2); continue: roll it back "
+            "to its last healthy snapshot and go on with half the learning rate, a few times."
+        ),
+    ] = "none",
+    guard_config: Annotated[
+        Path | None, typer.Option(help="guard.toml of that guard.", show_default="its defaults")
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print the plan, and why each stage would run; change nothing."),

@@ -10,11 +10,11 @@ from typing import Any
 
 from td_loop.checks import Severity, Verdict, failed, knot_coverage, stage3, stage4
 from td_loop.checks.stage3 import NO_PREVIOUS
-from td_loop.checks.stage4 import final_val_mc_nll
+from td_loop.checks.stage4 import final_val_mc_nll, stopped_by_guard
 from td_loop.errors import DataError, StorageError
 from td_loop.files import disk_free, fsync_file, move, sha256, write_json
 from td_loop.loop import console as text
-from td_loop.loop import gate, provenance, reuse
+from td_loop.loop import gate, guarded, provenance, reuse
 from td_loop.loop.config import Gate, RunConfig
 from td_loop.loop.cost import iteration_bytes, work_of
 from td_loop.loop.layout import BRANCH_DATA, MC_ROWS, TRAINING_SHA256, AttemptPaths
@@ -201,6 +201,15 @@ class Attempt:
             "knot_above_top_tau": c.checks.knot_above_top_tau,
             "knot_below_first_tau": c.checks.knot_below_first_tau,
         }
+        try:
+            watched = guarded.outcome(c, self.paths)
+        except DataError as e:
+            failure = f"fit exited with {exit_code}, but its guard left no valid log: {e}"
+            return self._stage4(done, settings, (), failure)
+        if watched is not None:
+            done["guard"] = watched
+        if watched is not None and guarded.gave_up(exit_code, watched):
+            return self._stage4(done, settings, (stopped_by_guard(exit_code, watched),), None)
         if exit_code not in (0, FIT_BLOWUP):
             return self._stage4(done, settings, (), _exit_failure("fit", exit_code, self.paths))
         try:
@@ -240,7 +249,7 @@ class Attempt:
             move(search.found.paths.weights, paths.weights)
             move(search.found.paths.training, paths.training)
             return 0, search.found.wall_s
-        return self._timed("fit", fit_argv(c, i, self.v_snap, paths, mc_rows))
+        return self._timed("fit", guarded.watched(c, paths, fit_argv(c, i, self.v_snap, paths, mc_rows)))
 
     def _gate(self) -> Status | None:
         """The match against `latest_good`, where a promotion needs one; a status if the attempt ends here."""

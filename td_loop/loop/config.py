@@ -35,6 +35,14 @@ class Gate(StrEnum):
     SPRT = "sprt"
 
 
+class Guard(StrEnum):
+    """What a guard does when fit diverges in mid-run."""
+
+    NONE = "none"
+    ABORT = "abort"
+    CONTINUE = "continue"
+
+
 @dataclass(frozen=True)
 class PrepareConfig:
     """Stage 3: how targets are prepared."""
@@ -190,6 +198,10 @@ class RunConfig:
     gate: Gate = Gate.NONE
     """What a promotion needs besides the checks."""
     match: MatchConfig = field(default_factory=MatchConfig)
+    guard: Guard = Guard.NONE
+    """What a guard does when fit diverges in mid-run."""
+    guard_config: Path | None = None
+    """Settings of the guard; None: its defaults."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.tag):
@@ -201,6 +213,11 @@ class RunConfig:
         for f in fields(self.match) if self.gate is Gate.NONE else ():
             if getattr(self.match, f.name) != f.default:
                 raise UsageError(f"{_flag(f.name)} is about a match, and there is none without --gate sprt")
+
+        if self.guard is Guard.NONE and self.guard_config is not None:
+            raise UsageError("--guard-config is about a guard, and there is none without --guard")
+        if self.guard_config is not None and not self.guard_config.is_file():
+            raise UsageError(f"--guard-config {self.guard_config}: no such file")
 
     @staticmethod
     def from_flags(flags: Mapping[str, Any]) -> RunConfig:
@@ -218,17 +235,21 @@ class RunConfig:
             given["on_fail"] = OnFail(given["on_fail"])
         if "gate" in given:
             given["gate"] = Gate(given["gate"])
+        if "guard" in given:
+            given["guard"] = Guard(given["guard"])
         return RunConfig(**given, **parts)
 
     def hyperparams(self) -> dict[str, Any]:
         """The flag values as JSON, flat, under their flag names with underscores.
 
-        Without a gate there is no word of it: such a run's manifest is that of the seed document.
+        Without a gate or a guard there is no word of it: such a run's manifest is that of the seed document.
         """
         flat: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
             if f.name in ("gate", "match") and self.gate is Gate.NONE:
+                continue
+            if f.name in ("guard", "guard_config") and self.guard is Guard.NONE:
                 continue
             if f.name in _PARTS:
                 flat |= {g.name: _json(getattr(value, g.name)) for g in fields(value)}

@@ -22,6 +22,7 @@ VALIDATION = "validation.json"
 PROVENANCE = "provenance.json"
 GAMES = "gate.games"
 MATCH = "gate.json"
+GUARD = "guard"
 
 TRAINING_SHA256 = "training_sha256"
 """Key of validation.json: the hash of the report that the checks judged."""
@@ -107,6 +108,11 @@ class AttemptPaths:
     def match(self) -> Path:
         """How that match ended."""
         return self.folder / MATCH
+
+    @property
+    def guard(self) -> Path:
+        """The folder of the guard that fit runs under, if it does."""
+        return self.folder / GUARD
 
     def log(self, stage: str) -> Path:
         """What a stage wrote: results and errors."""

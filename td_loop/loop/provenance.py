@@ -18,7 +18,7 @@ from typing import Any
 
 from td_loop.errors import DataError
 from td_loop.files import read_json, sha256, write_json
-from td_loop.loop.config import RunConfig
+from td_loop.loop.config import Guard, RunConfig
 from td_loop.loop.layout import PROVENANCE
 from td_loop.loop.outputs import FORMAT_VERSION
 
@@ -61,6 +61,7 @@ def of_fit(config: RunConfig, i: int, v_snap_sha256: str, branch_data: Path, mc_
         "mc_rows": sha256(mc_rows) if mc_rows.is_file() else None,
         "seed": config.seed + i,
         **asdict(config.fit),
+        **({} if config.guard is Guard.NONE else _guard(config)),
     }
 
 
@@ -83,6 +84,12 @@ def of_gate(config: RunConfig, i: int, candidate: Path, opponent_sha256: str) ->
         "game": config.game,
         "the game's code": _hash_of(_module_files(config.game)),
     }
+
+
+def _guard(config: RunConfig) -> Json:
+    """What a guard may change of fit's output: whether it goes on, and from when on it trips."""
+    settings = config.guard_config
+    return {"guard": str(config.guard), "guard_config": None if settings is None else sha256(settings)}
 
 
 def write(folder: Path, **stages: Json) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from td_loop.checks import Severity
 from td_loop.checks.stage3 import no_mass_on_dead_seats, row_count, targets_are_distributions
 from td_loop.checks.stage4 import final_val_mc_nll
-from td_loop.errors import DataError, WeightsError
+from td_loop.errors import Blowup, DataError, WeightsError
 from td_loop.files import as_float, dumps_json, read_json, sha256
 from td_loop.loop import provenance
 from td_loop.loop.fault import RESTORE, Fault, weights_fault
@@ -137,6 +137,8 @@ class AttemptFiles:
         r, path = self.record, self.paths.training
         if r.fit is None or r.stage4_validation is None or "failure" in r.stage4_validation:
             return  # fit did not run, or left nothing that could be judged
+        if r.fit["exit_code"] not in (0, Blowup.exit_code):
+            return  # its guard stopped it
         try:
             training = read_training(path)
         except DataError as e:

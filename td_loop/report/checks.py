@@ -52,6 +52,8 @@ def _fraction(n: Numbers, _: Json) -> tuple[str, str]:
 
 def _blowup(n: Numbers, config: Json) -> tuple[str, str]:
     aborted = n.get("aborted")
+    if isinstance(aborted, Mapping) and "guard" in aborted:
+        return f"step {aborted.get('step')}", "no trip"
     if isinstance(aborted, Mapping):
         return number(aborted.get("val_mc_nll")), f"<= {number(aborted.get('threshold'))}"
     tau = config.get("val_blowup_tau")

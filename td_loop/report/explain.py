@@ -10,7 +10,7 @@ from td_loop.errors import UsageError
 from td_loop.lock import Holder, holder
 from td_loop.loop.console import reason
 from td_loop.loop.layout import LOCK, attempt_of
-from td_loop.loop.manifest import IterRecord, Manifest, Status
+from td_loop.loop.manifest import IterRecord, Json, Manifest, Status
 from td_loop.report.attempts import Attempt, Place, recorded, trimmed, unrecorded
 from td_loop.report.checks import CheckRow, check_rows
 from td_loop.report.find import manifest_of, sound_records
@@ -148,9 +148,20 @@ def _fit(run: Path, attempt: Attempt) -> str:
         return ""
     baseline = number(attempt.training(run).get("val_mc_nll_baseline"))
     losses = f": val_mc_nll {baseline} before, {number(fit['final_val_mc_nll'])} after"
-    return f"{duration(fit['wall_s'])}, exit code {fit['exit_code']}" + (
-        "" if fit["final_val_mc_nll"] is None else losses
+    return (
+        f"{duration(fit['wall_s'])}, exit code {fit['exit_code']}"
+        + ("" if fit["final_val_mc_nll"] is None else losses)
+        + _guard(fit.get("guard"))
     )
+
+
+def _guard(guard: Json | None) -> str:
+    """What a guard did about a fit that it watched."""
+    if guard is None:
+        return ""
+    trips = "; ".join(f"tripped at step {t['step']} ({t['reason']})" for t in guard["trips"])
+    ended = f"; it ended at {guard['multiplier']:g} of the learning rate" if guard["retries"] else ""
+    return f"; under guard ({guard['mode']}): {trips or 'nothing tripped'}{ended}"
 
 
 def _gate(r: IterRecord) -> str:
