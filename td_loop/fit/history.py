@@ -124,8 +124,8 @@ def training_json(
 ) -> dict[str, Any]:
     """The content of `<stem>.training.json` (see docs/td_training.md).
 
-    `output`: the weights that it is about; None: none were written. `guard`: how the fit went under the guard; only
-    where there was one is there a key of that name.
+    `output`: the weights that it is about; None: none were written. `guard`: how the fit went under the guard, and
+    only where there was one is there a key of that name.
     """
     return {
         "format_version": 1,

@@ -86,14 +86,12 @@ class GuardCallback(Callback):
             _scale_rates(trainer, self._multiplier / self._loaded)
             self._loaded = None
         self._step = trainer.global_step
-        self._staging = Staging(
-            self.telemetry,
-            trainer.save_checkpoint,
-            suffix=".ckpt",
-            every=self._every,
-            leads=trainer.is_global_zero,
-        )
-        self._staging.begin(self._step)
+        if self._staging is None:  # a second call of `fit` starts from nothing new
+            leads = trainer.is_global_zero
+            self._staging = Staging(
+                self.telemetry, trainer.save_checkpoint, suffix=".ckpt", every=self._every, leads=leads
+            )
+            self._staging.begin(self._step)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Measure the gradients: they are whole, and nobody has clipped them."""
