@@ -12,7 +12,7 @@ on any breath. Where rewards are negative or of both signs, `drop` is therefore 
 training has gained, and never less than that share of |peak|.
 
 The second condition keeps noise from tripping, which is all there is where rewards average zero; see `noise_of`.
-A dip that is shorter than window and patience together is averaged away.
+Patience is as long as the window: with the defaults, a dip of half a window does not trip, however deep.
 
 Many loggers repeat the last reward until an episode ends. Repetitions say nothing of noise, so nothing is judged
 before the reward has changed `window` times.
@@ -64,7 +64,7 @@ class RewardDrawdown(Settings):
     """Rewards in the moving average, which is also the length of a block."""
     peak_window: int = whole(500, 15)
     """Rewards in which the peak is looked for, to the block."""
-    patience: int = whole(10, 1)
+    patience: int = whole(20, 1)
     """Consecutive steps."""
     noise: float = number(4.5, 0.0)
     """Standard deviations of noise that a fall has to exceed; 0 leaves the first condition alone."""
@@ -120,7 +120,7 @@ class RewardDrawdown(Settings):
     def _judge(self, state: State, step: int, average: float) -> Finding:
         if len(state["peaks"]) < BLOCKS or state["changes"] < self.window:
             return _WARMING_UP
-        peak = max(state["high"], max(state["peaks"]))
+        peak = max(state["high"], *state["peaks"])
         scale = max(abs(peak), peak - state["first"])
         if scale == 0.0:
             return Finding("drawdown", Health.NO_DATA, why="zero throughout: there is no scale")
