@@ -6,11 +6,13 @@
     half_open  --healthy_step, `trial_steps` of them-->  closed
     half_open  --trip-->     open       locked, once `max_retries` are used up: no restart until `reset`
     open       --reset-->    closed     by a person, who has seen to the cause
+    closed     --forgiven--> closed     after a long calm, where that is configured: all retries are there again
     closed, half_open --resumed--> the same: the worker was started anew though nothing had tripped
 
-A retry stays used when its trial went well: a job that diverges once a day has a fault, and the limit is on what
-the whole job may cost. The log of transitions is all there is to remember (`replay`), but for the healthy steps of
-a trial that is under way: a supervisor that comes back counts them anew.
+A retry stays used when its trial went well, unless `[guard] forgive_after` says otherwise: a job that diverges
+once a day has a fault, and the limit is on what the whole job may cost. The log of transitions is all there is to
+remember (`replay`), but for the healthy steps of a trial that is under way: a supervisor that comes back counts
+them anew.
 """
 
 from __future__ import annotations
