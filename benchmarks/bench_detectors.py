@@ -2,9 +2,9 @@
 
     python benchmarks/bench_detectors.py [--steps 1000000] [--traces 120] [--seed 1] [--jobs 1]
 
-All of it on the labelled traces of `guard_traces.py`, with the default settings. The reference, in the same run, is
-the bare rule that the requirements sketch: trip on a NaN of KL, entropy or value loss, or when any of the three has
-been beyond its limit for three records in a row, a value that is missing counting as fine.
+All of it on the labelled traces of `guard_traces.py`, with the default settings. The reference, in the same run,
+is the bare rule that the requirements sketch: trip on a NaN of KL, entropy or value loss, or when any of the three
+has been beyond its limit for three records in a row, a value that is missing counting as fine.
 
 - Found and delay: the share of faulty traces in which a detector trips within the time given to its kind of fault,
   and the steps from the fault's onset to the trip, median and worst.
@@ -183,7 +183,7 @@ def alarm_table(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[str]:
 
 
 def cost(panel: Panel, seed: int) -> list[str]:
-    """Time a record of a full PPO trace, for all detectors together and for the bare rule, and the state's size."""
+    """Time a record of a PPO trace, for all detectors together and for the bare rule, and the state's size."""
     trace = healthy(seed, 0)
     records = list(trace.records())
     best: dict[str, float] = {}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,6 +23,8 @@ from td_loop.fit.data import Targets, TrainingRows
 from td_loop.fit.problem import SAMPLE_ROWS, Problem
 from td_loop.fit.run import schedule_of, train
 from td_loop.fit.trainer import Trainer, batch_order
+from td_loop.fit.watch import Watch
+from td_loop.guard import Telemetry
 from td_loop.value.knots import derive_knots
 from td_loop.value.model import SplineValue
 from td_loop.value.torch_module import SplineModule
@@ -106,10 +110,19 @@ def main() -> None:
     rows = torch.from_numpy(np.arange(args.batch_size))
     naive = Naive(problem, config)
 
-    train(config, schedule, problem, lambda _: None)  # imports and first calls
-    began = time.process_time()
-    train(config, schedule, problem, lambda _: None)
-    whole = time.process_time() - began
+    def fit_seconds(where: str) -> float:
+        """CPU time of a whole fit that reports to `where`; "": nowhere."""
+        with Telemetry(where) as telemetry:
+            watch = Watch(config, problem, telemetry) if where else None
+            began = time.process_time()
+            train(config, schedule, problem, lambda _: None, watch)
+            return time.process_time() - began
+
+    fit_seconds("")  # imports and first calls
+    with tempfile.TemporaryDirectory() as folder:
+        # By turns, so that both meet the same machine.
+        pairs = [(fit_seconds(""), fit_seconds(str(Path(folder) / "telemetry.jsonl"))) for _ in range(5)]
+    whole, watched = (float(np.median(seconds)) for seconds in zip(*pairs, strict=True))
 
     step = seconds_per_call(trainer.step, 100)
     both = seconds_per_call(lambda: trainer._loss(rows).backward(), 100)
@@ -125,12 +138,14 @@ def main() -> None:
         ("naive torch, searchsorted in every step", reference),
         ("ours, a step", step),
         (f"ours, a whole fit of {steps} steps / {steps}", whole / steps),
+        ("  the same with --telemetry", watched / steps),
     ):
         print(f"{name:<44} {seconds * 1e3:>8.3f} {b / seconds:>10.0f} {reference / seconds:>6.2f}x")
     print(
         f"\nshare of the whole fit in forward and backward: {both * steps / whole:.0%}"
         f"\n  (the rest: preparing the rows, batch order, Adam, losses of {config.epochs} epochs, and the blow-up "
         f"screen every {SCREEN_EVERY} steps)"
+        f"\n--telemetry makes the fit {watched / whole - 1:.1%} slower"
     )
 
 

@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "guard": set(),
     "games": {"value"},
     "prepare": {"games", "value"},
-    "fit": {"value"},
+    "fit": {"guard", "value"},
     "arena": {"games", "value"},
     "loop": {"checks"},
     "report": {"checks", "loop"},
@@ -46,6 +46,8 @@ ALLOWED: dict[str, set[str]] = {
 }
 # What report may know of loop: it reads files, and never runs or changes anything.
 READ_ONLY_LOOP = {"console", "fault", "layout", "manifest", "verify"}
+# What fit may know of guard: how a training process talks to it, and not how it judges.
+TRAINING_GUARD = {"environment", "staging", "telemetry"}
 # The built-in game's own commands.
 GAME_COMMANDS = {"cli/export.py", "cli/replays.py", "cli/selfplay.py"}
 # Only these may import torch: workers, the arena and serving do without.
@@ -89,6 +91,14 @@ def test_reports_never_run_anything() -> None:
     for path in paths:
         of_loop = {name.split(".")[2] for name in imported(path) if name.startswith("td_loop.loop.")}
         assert of_loop <= READ_ONLY_LOOP, path
+
+
+def test_fit_talks_to_the_guard_as_any_training_does() -> None:
+    paths = [p for p in FILES if room(p) == "fit"]
+    assert paths
+    for path in paths:
+        of_guard = {name.split(".")[2] for name in imported(path) if name.startswith("td_loop.guard.")}
+        assert of_guard <= TRAINING_GUARD, path
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -18,6 +18,7 @@ from td_loop.cli import (
     explain,
     export,
     fit,
+    guard,
     knots,
     picks,
     prepare,
@@ -42,7 +43,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for command in (explain, export, fit, knots, picks, prepare, replays, run, selfplay, status, tournament, verify):
+for command in (
+    explain,
+    export,
+    fit,
+    guard,
+    knots,
+    picks,
+    prepare,
+    replays,
+    run,
+    selfplay,
+    status,
+    tournament,
+    verify,
+):
     command.register(app)
 
 _CLICK_USAGE = 2  # click's exit code for a usage error; ours is 64, because fit's 2 means a blow-up

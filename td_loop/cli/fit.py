@@ -84,6 +84,14 @@ def fit_command(
         float, typer.Option(help="Weight of the squared second differences along a curve, from 0.")
     ] = FitConfig.smoothness,
     l2: Annotated[float, typer.Option(help="Weight of the squared coefficients, from 0.")] = FitConfig.l2,
+    telemetry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Tell of every step: a file, unix:/path/of.sock, or redis://host:port/db?stream=NAME.",
+            show_default="TD_GUARD_TELEMETRY, if a guard has set it",
+        ),
+    ] = None,
 ) -> None:
     """Fit a value function and write it with its training history.
 
@@ -123,6 +131,10 @@ def fit_command(
         l2=l2,
     )
 
+    from td_loop.guard import Telemetry
+
+    client = Telemetry(telemetry)  # what is wrong with its address is said before anything is read
+
     from td_loop.fit.problem import bootstrap_problem, resume_problem
     from td_loop.progress import progress
 
@@ -134,9 +146,11 @@ def fit_command(
         typer.echo(f"warning: {warning}", err=True)
 
     from td_loop.fit.run import run_fit, schedule_of  # torch: a second or two
+    from td_loop.fit.watch import Watch
 
-    with progress("fit", schedule_of(config).n_steps) as advance:
-        s = run_fit(config, problem, output, advance)
+    with client, progress("fit", schedule_of(config).n_steps) as advance:
+        watch = Watch(config, problem, client) if Watch.wanted(client) else None
+        s = run_fit(config, problem, output, advance, watch)
     typer.echo(
         f"fit: val_mc_nll {s.final:.4f} (start {s.baseline:.4f}, constant predictor {s.constant:.4f}), "
         f"{epochs} epochs in {s.seconds:.1f} s -> {output}"

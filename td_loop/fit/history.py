@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from td_loop.fit.blowup import Aborted
 from td_loop.fit.config import FitConfig
 from td_loop.fit.problem import Problem
 from td_loop.fit.schedule import WARMUP_START, Schedule
+from td_loop.value.model import SplineValue
 
 
 @dataclass
@@ -47,6 +49,46 @@ class History:
                 getattr(self, name).append(value)
 
 
+@dataclass
+class Progress:
+    """Where a fit stands between two steps, besides its trainer.
+
+    Attributes:
+        kept: the weights to write, if it ended now.
+        final: their val_mc_nll.
+        kept_epoch: the epoch that they are of; None: they are the start's, or the fit was aborted.
+        history: of the epochs that are done.
+        rates: learning rates of the steps of the running epoch.
+        norms: and the norms of their gradients.
+    """
+
+    kept: SplineValue
+    final: float
+    kept_epoch: int | None = None
+    history: History = field(default_factory=History)
+    rates: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that have been judged."""
+        return len(self.history.val_mc_nll)
+
+    def end_epoch(self, **values: float | None) -> None:
+        """Add the running epoch to the history, with these values beside its rates and norms."""
+        self.history.add(
+            lr_first=self.rates[0],
+            lr_last=self.rates[-1],
+            grad_norm=sum(self.norms) / len(self.norms),
+            **values,
+        )
+        self.rates, self.norms = [], []
+
+    def keep(self, v: SplineValue, epoch: int | None, val_mc_nll: float) -> None:
+        """Take `v` for the weights to write."""
+        self.kept, self.kept_epoch, self.final = v, epoch, val_mc_nll
+
+
 @dataclass(frozen=True)
 class Summary:
     """What one fit came to.
@@ -73,11 +115,17 @@ class Summary:
 
 
 def training_json(
-    config: FitConfig, schedule: Schedule, problem: Problem, s: Summary, output: Path | None
+    config: FitConfig,
+    schedule: Schedule,
+    problem: Problem,
+    s: Summary,
+    output: Path | None,
+    guard: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of `<stem>.training.json` (see docs/td_training.md).
 
-    `output`: the weights that it is about; None: none were written.
+    `output`: the weights that it is about; None: none were written. `guard`: how the fit went under the guard, and
+    only where there was one is there a key of that name.
     """
     return {
         "format_version": 1,
@@ -106,4 +154,5 @@ def training_json(
         "hyperparams": asdict(config),
         "warnings": list(problem.warnings),
         "wall_s": s.seconds,
+        **({} if guard is None else {"guard": guard}),
     }

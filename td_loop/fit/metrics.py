@@ -10,15 +10,22 @@ from td_loop.value.evaluate import scores
 from td_loop.value.model import SEGMENT_PLAYERS, SplineValue
 
 
+def log_value(v: SplineValue, rows: Targets) -> npt.NDArray[np.float64]:
+    """log V: f64[B, 4], -inf at seats that are not alive. Scores that are not finite give NaN."""
+    s = np.where(rows.alive, scores(v, rows.features, rows.n_players), -np.inf)
+    with np.errstate(invalid="ignore", over="ignore"):
+        s = s - s.max(axis=1, keepdims=True)
+        log_v: npt.NDArray[np.float64] = s - np.log(np.exp(s).sum(axis=1, keepdims=True))
+    return log_v
+
+
 def nll(v: SplineValue, rows: Targets) -> npt.NDArray[np.float64]:
     """Cross-entropy of V to the target of every row: f64[B], in nats.
 
     It works on log V, so a value function that is certain and wrong costs a large finite number, not infinity.
     """
-    s = np.where(rows.alive, scores(v, rows.features, rows.n_players), -np.inf)
+    log_v = log_value(v, rows)
     with np.errstate(invalid="ignore", over="ignore"):  # scores that are not finite give NaN, and NaN is reported
-        s = s - s.max(axis=1, keepdims=True)
-        log_v = s - np.log(np.exp(s).sum(axis=1, keepdims=True))
         out: npt.NDArray[np.float64] = -np.where(rows.target > 0, rows.target * log_v, 0.0).sum(axis=1)
     return out
 

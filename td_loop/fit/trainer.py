@@ -7,6 +7,7 @@ a gather, a softmax and their gradients. N rows, B rows a batch, 4 seats, F feat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,38 @@ def batch_order(rng: np.random.Generator, n_rows: int, batch_size: int) -> Itera
             waiting = np.concatenate((waiting, rng.permutation(n_rows)))
         yield waiting[:batch_size]
         waiting = waiting[batch_size:]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What the batch of a step lost, before the step.
+
+    Attributes:
+        total: what the step lowers, penalties included.
+        td: mean cross-entropy to the TD targets, not weighted; None without them.
+        mc: the same to outcomes, over the rows that have one; None where no row has.
+    """
+
+    total: float
+    td: float | None
+    mc: float | None
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """All that steps change. Together with the rows, the config and the schedule it says what comes next.
+
+    Attributes:
+        step: steps taken.
+        coef: f64[S, F, K].
+        mean: f64[S, F, K], Adam's running mean of the gradient; zeros before the first step.
+        square: f64[S, F, K], and of its square.
+    """
+
+    step: int
+    coef: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    square: npt.NDArray[np.float64]
 
 
 class Trainer:
@@ -72,6 +105,7 @@ class Trainer:
         td = rows.mc_target if rows.td_target is None else rows.td_target
         self._td_target = torch.from_numpy(np.ascontiguousarray(td))
         self._step = 0
+        self._last: tuple[Tensor, Tensor, Tensor] | None = None  # rows, log V and loss of the last batch
 
     @property
     def steps_done(self) -> int:
@@ -101,7 +135,43 @@ class Trainer:
         if self._lambda_td:
             weight = weight + self._td_target[rows] * (self._lambda_td / len(rows))
         coef = self._module.coef
-        return (self._has_rows * coef * (coef @ self._penalty)).sum() - (weight * log_v).sum()
+        loss = (self._has_rows * coef * (coef @ self._penalty)).sum() - (weight * log_v).sum()
+        self._last = rows, log_v.detach(), loss.detach()
+        return loss
+
+    def losses(self) -> Losses:
+        """What the last step's batch lost. Nobody who does not ask pays for the parts."""
+        assert self._last is not None, "no step has been taken"
+        rows, log_v, loss = self._last
+        n_mc = int(self._has_mc[rows].sum())
+        return Losses(
+            total=loss.item(),
+            td=-(self._td_target[rows] * log_v).sum().item() / len(rows) if self._lambda_td else None,
+            mc=-(self._mc_target[rows] * log_v).sum().item() / n_mc if n_mc else None,
+        )
+
+    def state(self) -> TrainerState:
+        """A copy of what steps change."""
+        coef = self._module.coef.detach().numpy().copy()
+        adam = self._optimizer.state[self._module.coef]
+        if not adam:
+            return TrainerState(self._step, coef, np.zeros_like(coef), np.zeros_like(coef))
+        return TrainerState(self._step, coef, adam["exp_avg"].numpy().copy(), adam["exp_avg_sq"].numpy().copy())
+
+    def restore(self, state: TrainerState) -> None:
+        """Go on from `state`, in a trainer without a step: with the same seed as if it had never stopped."""
+        assert self._step == 0, "a trainer is restored before its first step"
+        with torch.no_grad():
+            self._module.coef.copy_(torch.from_numpy(state.coef))
+        if state.step:
+            self._optimizer.state[self._module.coef] = {
+                "step": torch.tensor(float(state.step)),
+                "exp_avg": torch.from_numpy(state.mean.copy()),
+                "exp_avg_sq": torch.from_numpy(state.square.copy()),
+            }
+        for _ in range(state.step):
+            next(self._order)
+        self._step = state.step
 
     def value(self) -> SplineValue:
         """The value function as it is now: a copy, with the very knots that the fit started with."""

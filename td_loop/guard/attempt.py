@@ -11,7 +11,6 @@ from td_loop.guard.children import FOLDER, Child
 from td_loop.guard.config import FILE
 from td_loop.guard.detectors import Stalled, stalled
 from td_loop.guard.health import Finding
-from td_loop.guard.record import Record
 from td_loop.guard.sources import Poll, Source
 from td_loop.guard.stop import Family, Proof, stop
 from td_loop.signals import Signals
@@ -31,12 +30,12 @@ class Trip:
     """A reason to stop training.
 
     Attributes:
-        finding: of the detector.
-        record: the one that it judged; None for silence.
+        findings: the one that trips, and others that were sick with it.
+        step: of the record that they judged; None for silence, and before the first.
     """
 
-    finding: Finding
-    record: Record | None = None
+    findings: tuple[Finding, ...]
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class Attempt:
         if not finding.trips:
             return None
         if silence.trips:
-            return Trip(finding)
+            return Trip((finding,))
         self._once("stalled", f"{finding.why}; the worker is left running, see [guard] on_stall", warn)
         return None
 

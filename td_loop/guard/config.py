@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from td_loop.errors import DataError, UsageError
+from td_loop.guard.breaker import BreakerSettings
 from td_loop.guard.detectors.settings import Settings, choice, number, refuse_unknown, table_of, whole
 from td_loop.guard.panel import Panel
 
@@ -27,14 +28,10 @@ class RunSettings(Settings):
 
     TABLE: ClassVar[str] = "guard"
 
-    max_retries: int = whole(3, 0, 60)
-    """Rollbacks before the breaker locks. Each halves the learning rate."""
-    trial_steps: int = whole(20, 1)
-    """Healthy steps of an attempt after a rollback that close the breaker."""
     forgive_after: int = whole(0, 0)
-    """Healthy steps after which the retries are forgotten; 0: never, they add up over the run."""
+    """Healthy steps in a row, of a closed breaker, that give back all retries; 0: never, they add up."""
     seed: int = whole(0, 0)
-    """TD_GUARD_SEED of attempt 0; each attempt's is one larger."""
+    """TD_GUARD_SEED of attempt 0; that of each later one is one larger."""
     on_crash: str = choice("exit", ("exit", "retry"))
     """What an exit code that is not 0 does without a trip: end the guard, too, or roll back and retry."""
     on_stall: str = choice("warn", ("warn", "trip"))
@@ -119,6 +116,7 @@ class GuardConfig:
     """All settings of a guard."""
 
     run: RunSettings = field(default_factory=RunSettings)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
     snapshots: SnapshotSettings = field(default_factory=SnapshotSettings)
     purge: PurgeSettings = field(default_factory=PurgeSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
@@ -127,7 +125,7 @@ class GuardConfig:
     def as_toml(self) -> str:
         """What `read_config` makes the same of."""
         lines: list[str] = []
-        for settings in (self.run, self.snapshots, self.purge, self.metrics):
+        for settings in (self.run, self.breaker, self.snapshots, self.purge, self.metrics):
             lines += [f"[{settings.table}]", *_keys(settings), ""]
         tables = {d.table: list(_keys(d)) for d in _detectors(self.panel)}
         for missing in (d.table for d in _detectors(Panel()) if d.table not in tables):
@@ -150,16 +148,17 @@ def read_config(path: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Gu
     """
     tables = {} if path is None else _read(path)
     try:
-        kinds = {s.TABLE: s for s in (RunSettings, SnapshotSettings, PurgeSettings, MetricsSettings)}
+        every = (RunSettings, BreakerSettings, SnapshotSettings, PurgeSettings, MetricsSettings)
+        kinds: dict[str, type[Settings]] = {s.TABLE: s for s in every}
         refuse_unknown(tables, [*kinds, "detectors"], "top level")
-        run, snapshots, purge, metrics = (
+        run, breaker, snapshots, purge, metrics = (
             kind.from_mapping({**table_of(tables.get(name, {}), name), **flags.get(name, {})})
             for name, kind in kinds.items()
         )
         panel = Panel.from_mapping(table_of(tables.get("detectors", {}), "detectors"))
     except UsageError as e:
         raise UsageError(str(e) if path is None else f"{path}: {e}") from e
-    return GuardConfig(run, snapshots, purge, metrics, panel)  # type: ignore[arg-type]
+    return GuardConfig(run, breaker, snapshots, purge, metrics, panel)  # type: ignore[arg-type]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from td_loop.guard import watch as watching
 from td_loop.guard.attempt import Trip, address
 from td_loop.guard.config import GuardConfig
 from td_loop.guard.console import Console, Faults
+from td_loop.guard.evidence import RECENT
 from td_loop.guard.health import Health
 from td_loop.guard.record import Record
 from td_loop.guard.sources import Poll, Source, open_source
@@ -30,6 +32,8 @@ class Listener:
         watch: what its records came to.
         values: metrics of the last record that had any.
         heard: when the last record was read, by the monotonic clock.
+        recent: the last records, oldest first.
+        known: whether a worker of this attempt was started before.
     """
 
     def __init__(
@@ -43,6 +47,8 @@ class Listener:
         self._folder, self._config, self._store = folder, config, store
         self._console, self._faults = console, faults
         self._file = StateFile(folder)
+        self.recent: deque[Record] = deque(maxlen=RECENT)
+        self.known = False
         self.watch = watching.begun(config.panel, attempt)
         self.values: Mapping[str, float] = {}
         self.heard = time.monotonic()
@@ -53,14 +59,17 @@ class Listener:
     # --- the attempt -------------------------------------------------------------------------------------------
 
     def begin(self, attempt: int) -> None:
-        """A new attempt; detectors begin anew, for their past is another's."""
-        self.close()
-        self.watch = watching.begun(self._config.panel, attempt, self.watch.furthest)
-        self._saved = None
+        """An attempt after a rollback. Detectors begin anew: their past is that of a run that diverged."""
+        self._begin(watching.begun(self._config.panel, attempt, self.watch.furthest))
 
-    def resume(self) -> None:
-        """The same attempt goes on in a new process, whose steps begin where its checkpoint was saved."""
-        self.watch = watching.resumed(self.watch)
+    def resume(self, attempt: int) -> None:
+        """An attempt that goes on from the one before, in which nothing had tripped; detectors remember it."""
+        self._begin(watching.resumed(self.watch, attempt))
+
+    def _begin(self, watch: watching.Watch) -> None:
+        self.close()
+        self.watch, self._saved, self.known = watch, None, False
+        self.recent.clear()
 
     @property
     def source(self) -> Source:
@@ -83,12 +92,12 @@ class Listener:
 
     # --- what is heard -----------------------------------------------------------------------------------------
 
-    def hear(self, poll: Poll, healthy: Callable[[], None]) -> Trip | None:
+    def hear(self, poll: Poll, tell: Callable[[int, Health], None]) -> Trip | None:
         """Judge what has come, take in what was announced, promote what is due.
 
         Args:
             poll: of the source.
-            healthy: is called for each healthy step.
+            tell: is told each step that is healthy, once, and each that is sick.
 
         Returns:
             What trips first; nothing after it is judged.
@@ -103,7 +112,7 @@ class Listener:
             if path is not None and last[path] != i:
                 self._overwritten(record, path)
                 path = None
-            if (trip := self._record(record, path, healthy)) is not None:
+            if (trip := self._record(record, path, tell)) is not None:
                 self.only_steps(Poll(poll.records[i + 1 :]))
                 return trip
         return None
@@ -125,21 +134,22 @@ class Listener:
         if ours:
             self.watch = replace(self.watch, last=max(self.watch.last or 0, *ours))
 
-    def _record(self, record: Record, path: str | None, healthy: Callable[[], None]) -> Trip | None:
+    def _record(self, record: Record, path: str | None, tell: Callable[[int, Health], None]) -> Trip | None:
         panel, settings = self._config.panel, self._config.snapshots
         self.watch, seen = watching.look(panel, self.watch, record, self._store.all, settings.promote_after)
         for kind, text in seen.faults:
             self._faults.add(kind, text)
         if seen.judgement is None:
             return None
+        self.recent.append(record)
         if record.values:
             self.values = record.values
         for snapshot in seen.due:
             self._promote(snapshot)
-        if seen.counted:
-            healthy()
-        if seen.judgement.trip is not None:
-            return Trip(seen.judgement.trip, record)
+        if seen.counted or seen.judgement.health is Health.SICK:
+            tell(record.step, seen.judgement.health)
+        if (trip := seen.judgement.trip) is not None:
+            return Trip((trip, *(f for f in seen.judgement.sick if f is not trip)), record.step)
         if path is not None:
             self._take(record, path)
         elif seen.counted and self.watch.steps[Health.HEALTHY] == UNKEPT and not self._store.all:
@@ -212,7 +222,8 @@ class Listener:
             self._faults.add("state", f"{self._folder / 'state.json'}: {e}; detectors begin anew")
             return
         if watch.attempt == self.watch.attempt:
-            self.watch, self._saved, self.values = watch, saved, {k: float(x) for k, x in saved.values.items()}
+            self.watch, self._saved, self.known = watch, saved, True
+            self.values = {name: float(x) for name, x in saved.values.items()}
         else:
             self.watch = replace(self.watch, furthest=watch.furthest)
         self._faults.counts.update(saved.faults)

@@ -33,6 +33,7 @@ _SINGLE: Mapping[str, type[Settings]] = {
     "value_loss": ValueLossExplosion,
     "drawdown": RewardDrawdown,
 }
+_NO_DATA, _SICK = Health.NO_DATA, Health.SICK  # looked up once: this runs for every record
 _BY_METRIC: Mapping[str, type[Change]] = {"jump": Jump, "drift": Drift}
 
 
@@ -118,16 +119,16 @@ class Panel:
         """Ask every detector about one record. The state that was handed over stays as it is."""
         after: dict[str, Any] = {}
         findings = []
-        health, trip = Health.NO_DATA, None
+        health, trip = _NO_DATA, None
         for name, ask in self._asked:
             after[name], finding = ask(state[name], record)
             findings.append(finding)
-            if finding.health is Health.SICK:
-                health = Health.SICK
+            if finding.health is _SICK:
+                health = _SICK
                 if trip is None and finding.trips:
                     trip = finding
-            elif finding.health is Health.HEALTHY and health is Health.NO_DATA:
-                health = Health.HEALTHY
+            elif health is _NO_DATA:
+                health = finding.health
         return after, Judgement(record.step, health, tuple(findings), trip)
 
     def save(self, state: State) -> dict[str, Any]:

@@ -9,7 +9,6 @@ two show that it was there already. A program of another make may leave them out
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 from collections import deque
@@ -60,19 +59,16 @@ class Address:
         host = parts.netloc.rpartition("@")[2]
         self.name = f"{parts.scheme}://{host}{parts.path}?stream={self.stream}"  # for people: without the password
         try:
-            self._client = redis.Redis.from_url(
+            self.client: Any = redis.Redis.from_url(
                 urlunsplit(parts._replace(query=urlencode(options))),
                 socket_timeout=_TIMEOUT_S,
                 socket_connect_timeout=_TIMEOUT_S,
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
             )
+            """Not connected yet. It waits _TIMEOUT_S at most, and tries nothing twice."""
         except (ValueError, TypeError) as e:
             raise UsageError(f"{self.name}: {e}; give redis://host:port/db?stream=NAME") from e
-
-    def client(self) -> Any:
-        """A `redis.Redis` that is not connected yet, waits _TIMEOUT_S at most and tries nothing twice."""
-        return self._client
 
 
 class RedisSink:
@@ -80,7 +76,7 @@ class RedisSink:
 
     def __init__(self, where: str) -> None:
         address = Address(where)
-        self._client, self._stream = address.client(), address.stream
+        self._client, self._stream = address.client, address.stream
         self._writer = os.urandom(8).hex()
         self._number = 0
         self._waiting: deque[bytes] = deque()
@@ -103,19 +99,16 @@ class RedisSink:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
             self._thread.start()
-            atexit.register(self.close)
 
     def close(self) -> None:
         """Send what waits, if the server answers within _TIMEOUT_S."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(_TIMEOUT_S)
-            atexit.unregister(self.close)
         self._dropped += len(self._waiting) + len(self._sending)
 
     def abandon(self) -> None:
-        """The child has neither the thread nor a need of its own for the parent's connection."""
-        atexit.unregister(self.close)
+        """The child has not got the thread, and redis-py makes it a connection of its own."""
 
     def _run(self) -> None:
         ok = True
@@ -148,7 +141,7 @@ class RedisSource:
             UsageError: the address cannot be meant, the server does not answer, or the package is not installed.
         """
         self._address = Address(where)
-        self._client, self._stream = self._address.client(), self._address.stream
+        self._client, self._stream = self._address.client, self._address.stream
         try:
             last = self._last_id()
         except Exception as e:

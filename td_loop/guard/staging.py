@@ -28,13 +28,14 @@ class Staging:
         failed: how many could not be.
     """
 
-    def __init__(self, telemetry: Telemetry, save: Save, *, suffix: str, every: int) -> None:
+    def __init__(self, telemetry: Telemetry, save: Save, *, suffix: str, every: int, leads: bool = True) -> None:
         """
         Args:
             telemetry: where checkpoints are announced.
             save: writes one; an OSError or StorageError of it costs that checkpoint alone.
             suffix: how its name ends; "" for a folder.
             every: steps between two, from 1, where TD_GUARD_CHECKPOINT_EVERY does not say otherwise.
+            leads: False in a process that has to take part in saving, while another one does it.
 
         Raises:
             UsageError: `every`, or the variable, is no whole number from 1.
@@ -44,6 +45,7 @@ class Staging:
         self._telemetry = telemetry
         self._save = save
         self._suffix = suffix
+        self._leads = leads
         self._folder = environment.staging()
         self.every = environment.checkpoint_every(every)
         self.saved = 0
@@ -67,6 +69,9 @@ class Staging:
         # With the attempt in it, no two checkpoints ever have one name.
         path = self._folder / f"step_{step:09d}_a{self._telemetry.attempt or 0}{self._suffix}"
         temporary = path.with_name(f".{path.stem}.tmp{self._suffix}")  # some writers look at the suffix
+        if not self._leads:
+            self._save(temporary)
+            return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             _remove(temporary)

@@ -17,10 +17,11 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any, SupportsIndex, SupportsInt
 
-from td_loop.guard.environment import TELEMETRY, attempt
+from td_loop.guard import environment
 from td_loop.guard.record import MAX_LINE, OWN_KEYS, encode_parts
 from td_loop.guard.sinks import Sink, open_sink
 
@@ -37,35 +38,36 @@ class Telemetry:
         """Open what can be opened; a file or reader that is not there yet is tried again later.
 
         Args:
-            where: a file, `unix:/path/of.sock`, or `redis://host:port/db?stream=NAME`; None for what
-                TD_GUARD_TELEMETRY says, and for nowhere where it says nothing.
+            where: a file, `unix:/path/of.sock`, or `redis://host:port/db?stream=NAME`; "" for nowhere; None for
+                what TD_GUARD_TELEMETRY says, which is nowhere without a guard.
             attempt: number of the attempt; None for what TD_GUARD_ATTEMPT says.
 
         Raises:
             UsageError: an address or a variable that cannot be meant, or the package for the address is missing:
                 before training has begun, while it costs nothing.
         """
-        self.where = (os.fspath(where) if where is not None else os.environ.get(TELEMETRY)) or None
-        self.attempt = _attempt_of_environment() if attempt is None else attempt
+        self.where = (os.fspath(where) if where is not None else os.environ.get(environment.TELEMETRY)) or None
+        self.attempt = environment.attempt() if attempt is None else attempt
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._busy = False
         self._failed = 0
-        self._sink: Sink | None = open_sink(self.where) if self.where else None
+        self._sink: Sink | None = None
+        self._open()
 
     @property
     def lost(self) -> int:
         """Lines that did not get to their file or reader, as far as can be told from here."""
         return self._failed + (self._sink.lost if self._sink is not None else 0)
 
-    def log(self, step: SupportsInt | SupportsIndex, **metrics: Any) -> None:
+    def log(self, step: SupportsInt | SupportsIndex, /, **metrics: Any) -> None:
         """Report one batch.
 
         Args:
             step: number of the batch, from 0.
             metrics: numbers by name, plain or scalars of numpy or torch; see `record.METRICS` for the names that
-                detectors know. What is no number, None above all, is left out, and so are the names `attempt`,
-                `time`, `checkpoint` and `initial`, which a line has for itself.
+                detectors know. What is no number, None above all, is left out, and so are the names `step`,
+                `attempt`, `time`, `checkpoint` and `initial`, which a line has for itself.
         """
         if self._sink is not None:
             self._send(step, metrics)
@@ -90,8 +92,7 @@ class Telemetry:
         with self._lock:  # nobody is in the middle of a line
             sink, self._sink = self._sink, None
         if sink is not None:
-            with contextlib.suppress(Exception):
-                sink.close()
+            self._finalizer()
             self._failed += sink.lost
 
     def __enter__(self) -> Telemetry:
@@ -149,13 +150,23 @@ class Telemetry:
         self._lock = threading.RLock()
         self._busy = False
         self._failed = 0
-        if self._sink is not None and self.where is not None:
+        if self._sink is not None:
+            self._finalizer.detach()
             self._sink.abandon()
+            self._open()
+
+    def _open(self) -> None:
+        if self.where:
             self._sink = open_sink(self.where)
+            # Few scripts close what they report with; the last lines may still wait then.
+            self._finalizer = weakref.finalize(self, _close, self._sink, self._pid)
 
 
-def _attempt_of_environment() -> int | None:
-    return attempt()
+def _close(sink: Sink, pid: int) -> None:
+    """What happens to a client that nobody closed. A forked child leaves its parent's alone."""
+    if pid == os.getpid():
+        with contextlib.suppress(Exception):
+            sink.close()
 
 
 def _number(x: Any) -> float | None:

@@ -81,9 +81,9 @@ def begun(panel: Panel, attempt: int, furthest: int = -1) -> Watch:
     return Watch(attempt, panel.start(), furthest=furthest)
 
 
-def resumed(watch: Watch) -> Watch:
-    """The same attempt with a new process, whose steps go on from an earlier one."""
-    return replace(watch, last=None, counted=None)
+def resumed(watch: Watch, attempt: int) -> Watch:
+    """An attempt that goes on from another one in which nothing tripped, at the step of an earlier checkpoint."""
+    return replace(watch, attempt=attempt, last=None, counted=None, steps=dict.fromkeys(Health, 0))
 
 
 def restored(found: Any, panel: Panel) -> Watch:

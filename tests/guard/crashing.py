@@ -1,4 +1,4 @@
-"""Runs store scripts under fault injection, each in a forked process of its own: `python -m tests.guard.crashing`.
+"""Runs scripts under fault injection, each in a forked process of its own: `python -m tests.guard.crashing`.
 
 One request a line on standard input, the exit code and what it said on standard output.
 """
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.crash.faults import Faults, Kind, Plan
-from tests.guard import store_script
+from tests.guard import scripts
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,10 +62,10 @@ def _forked(request: dict[str, Any]) -> tuple[int, str]:
             os.setsid()  # a kill is one to everything in the session
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
-            script = getattr(store_script, request.pop("script"))
+            script = getattr(scripts, request.pop("script"))
             plan = Plan(**request | {"kind": Kind(request["kind"])})
             Faults(plan).install("guard")
-            os._exit(store_script.run(script, Path(plan.run)))
+            os._exit(scripts.run(script, Path(plan.run)))
         _, status = os.waitpid(pid, 0)
         said.seek(0)
         return os.waitstatus_to_exitcode(status), said.read().decode()

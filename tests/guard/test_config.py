@@ -18,16 +18,17 @@ def written(folder: Path, text: str) -> Path:
 def test_everything_has_a_default() -> None:
     config = read_config(None, {})
     assert config == GuardConfig()
-    assert config.run.max_retries == 3
+    assert config.breaker.max_retries == 3
     assert config.run.on_crash == "exit"
     assert config.run.on_stall == "warn"
     assert any(d == KlSpike(max_kl=0.05, patience=3) for d in config.panel.detectors)
 
 
 def test_a_flag_goes_before_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, "[guard]\nmax_retries = 5\ngrace_s = 2\n[snapshots]\nkeep = 7\n")
-    config = read_config(path, {"guard": {"max_retries": 1}, "snapshots": {"promote_after": 4}})
-    assert (config.run.max_retries, config.run.grace_s) == (1, 2)
+    text = "[breaker]\nmax_retries = 5\n[guard]\ngrace_s = 2\n[snapshots]\nkeep = 7\n"
+    path = written(tmp_path, text)
+    config = read_config(path, {"breaker": {"max_retries": 1}, "snapshots": {"promote_after": 4}})
+    assert (config.breaker.max_retries, config.run.grace_s) == (1, 2)
     assert (config.snapshots.keep, config.snapshots.promote_after) == (7, 4)
 
 
@@ -42,10 +43,13 @@ def test_detectors_are_set_in_their_tables(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[gard]\n", r"\[top level\] gard: there is no such key; did you mean 'guard'"),
-        ("[guard]\nmax_retrys = 2\n", r"\[guard\] max_retrys: there is no such key; did you mean 'max_retries'"),
-        ("[guard]\nmax_retries = -1\n", r"max_retries = -1: must be a whole number from 0"),
-        ("[guard]\nmax_retries = 1.5\n", r"max_retries = 1.5"),
-        ("[guard]\ntrial_steps = 0\n", r"trial_steps = 0: must be a whole number from 1"),
+        (
+            "[breaker]\nmax_retrys = 2\n",
+            r"\[breaker\] max_retrys: there is no such key; did you mean 'max_retries'",
+        ),
+        ("[breaker]\nmax_retries = -1\n", r"max_retries = -1: must be a whole number from 0"),
+        ("[breaker]\nmax_retries = 1.5\n", r"max_retries = 1.5"),
+        ("[breaker]\ntrial_steps = 0\n", r"trial_steps = 0: must be a whole number from 1"),
         ("[guard]\ngrace_s = -1\n", r"grace_s = -1"),
         ("[guard]\non_crash = 'again'\n", r"on_crash = 'again': must be one of 'exit', 'retry'"),
         ("[guard]\ntelemetry = 'tcp://x'\n", r"telemetry = 'tcp://x': must be \"file\""),
@@ -78,8 +82,9 @@ def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path: Path) -> None:
 
 def test_what_is_printed_reads_back_as_the_same(tmp_path: Path) -> None:
     text = """
-[guard]
+[breaker]
 max_retries = 7
+[guard]
 on_crash = "retry"
 telemetry = 'unix:/tmp/a "quoted" name'
 [purge]

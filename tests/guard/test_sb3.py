@@ -16,6 +16,7 @@ pytest.importorskip("stable_baselines3", reason="the extra guard-sb3 is not inst
 
 import gymnasium as gym
 import numpy as np
+import torch
 from stable_baselines3 import A2C, DQN, PPO, SAC
 
 from td_loop.guard.adapters.sb3 import GuardCallback, resume_path, scaled, seed
@@ -48,6 +49,7 @@ def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith("TD_GUARD_") or name == "LEARNING_RATE_MULTIPLIER":
             monkeypatch.delenv(name)
+    torch.set_num_threads(1)  # as fit does; on so small networks more of them only wait for each other
     monkeypatch.setenv("TD_GUARD_TELEMETRY", str(tmp_path / "telemetry.jsonl"))
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""A store that is killed, or whose disk refuses, at each change: nothing is lost, and running again completes it."""
+"""A store that is killed, or whose disk refuses, at each change: nothing is lost, and again completes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from td_loop.files import read_json
 from tests.crash.faults import Kind, read_changes
-from tests.guard import store_script
+from tests.guard import scripts
 from tests.guard.crashing import Server
 
 
@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("prepared")
-    store_script.prepare(folder)
+    scripts.prepare(folder)
     return folder
 
 
@@ -68,7 +68,7 @@ def test_a_fault_at_any_change_loses_nothing_and_running_again_completes_it(
     server.run("whole", counted / "guard", Kind.COUNT, tmp_path / "changes")
     changes = read_changes(tmp_path / "changes")
     assert {"mkdir", "rename", "symlink", "remove", "fsync", "create", "half write"} <= {c.what for c in changes}
-    kept = {store_script.content(step) for step in (20, 30, 40, 50)}
+    kept = {scripts.content(step) for step in (20, 30, 40, 50)}
     for point, change in enumerate(changes, 1):
         if kind is Kind.FULL and not change.needs_space:
             continue

@@ -20,7 +20,7 @@ from td_loop.errors import UsageError
 from td_loop.guard import Telemetry, sinks
 from td_loop.guard.record import OWN_KEYS, Record, encode, parse
 
-names = st.text(min_size=1).filter(lambda s: s not in OWN_KEYS | {"self"})
+names = st.text(min_size=1).filter(lambda s: s not in OWN_KEYS)
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +71,10 @@ def test_a_batch_is_one_line(path: Path) -> None:
 
 @given(st.integers(0, 2**53), st.dictionaries(names, st.floats(), max_size=5), st.none() | st.integers(0, 9))
 def test_a_line_means_what_the_record_means(step: int, values: dict[str, float], attempt: int | None) -> None:
-    telemetry = Telemetry(os.devnull, attempt=attempt)
-    written = parse(telemetry._line(step, values, None, False))
-    telemetry.close()
+    # What waits for a socket that is not there is what was written.
+    with Telemetry("unix:/nobody/there", attempt=attempt) as telemetry:
+        telemetry.log(step, **values)
+        written = parse(telemetry._sink._waiting[0])  # type: ignore[union-attr]
     expected = parse(encode(Record(step, values, attempt, written.time)))
     assert repr(written) == repr(expected)
 
@@ -98,7 +99,7 @@ def test_what_is_no_number_is_left_out(path: Path) -> None:
     odd: Any = {"a": None, "b": "0.5", "c": [1], "d": np.ones(3), "e": torch.ones(2), "f": object(), "g": 10**400}
     with Telemetry(path) as telemetry:
         telemetry.log(1, kl=0.5, **odd)
-        telemetry.log(2, attempt=9, time=1.0, checkpoint=3.0, initial=1.0)
+        telemetry.log(2, **dict.fromkeys(OWN_KEYS, 9.0))
     assert [dict(r.values) for r in records(path)] == [{"kl": 0.5}, {}]
     assert [r.attempt for r in records(path)] == [None, None]
     assert telemetry.lost == 0
@@ -289,6 +290,17 @@ def test_a_reader_who_does_not_read_stops_nobody_and_gets_whole_lines(sock: Path
     assert found == sorted(set(found))
 
 
+def test_what_a_client_that_nobody_closed_still_holds_is_sent(sock: Path, clock: Clock) -> None:
+    telemetry = Telemetry(f"unix:{sock}")
+    telemetry.log(1)
+    with listening(sock) as server:
+        clock.now += sinks.RETRY_S
+        del telemetry
+        peer, _ = server.accept()
+        with peer:
+            assert read_all(peer) == [1]
+
+
 def test_threads_share_a_client(path: Path) -> None:
     with Telemetry(path) as telemetry:
         threads = [
@@ -325,20 +337,25 @@ def test_a_forked_child_hangs_up_nothing_of_its_parent(sock: Path) -> None:
             assert read_all(child) == [10]
 
 
-def test_a_signal_handler_may_report(path: Path) -> None:
+def test_a_signal_handler_may_report_while_a_report_is_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     telemetry = Telemetry(path)
-    before = signal.signal(signal.SIGALRM, lambda *_: telemetry.log(1))
+    write = telemetry._sink.write  # type: ignore[union-attr]
+
+    def interrupted(line: bytes) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        write(line)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: telemetry.log(99))
+    monkeypatch.setattr(telemetry._sink, "write", interrupted)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-5)
-        for _ in range(500):
-            telemetry.log(0, kl=0.1)
+        telemetry.log(1)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR1, before)
+    monkeypatch.undo()
+    telemetry.log(2)
     telemetry.close()
-    steps = [r.step for r in records(path)]
-    assert steps.count(0) == 500
-    assert 1 in steps
+    assert [r.step for r in records(path)] == [1, 2]
+    assert telemetry.lost == 1
 
 
 def test_the_client_brings_nothing_heavy() -> None:

@@ -80,8 +80,9 @@ class GuardCallback(BaseCallback):
     def _on_training_start(self) -> None:
         self._refill()
         every = self._every or (EVERY_OFF_POLICY if hasattr(self.model, "replay_buffer") else EVERY_ON_POLICY)
-        self._staging = Staging(self.telemetry, self._save, suffix=".zip", every=every)
-        self._staging.begin(self.model.num_timesteps)
+        if self._staging is None:  # a second call of `learn` starts from nothing new
+            self._staging = Staging(self.telemetry, self._save, suffix=".zip", every=every)
+            self._staging.begin(self.model.num_timesteps)
         self._rounds = self.model._n_updates
         self._returns = []
         if self._wants_norms and self.telemetry.where is not None:

@@ -72,6 +72,10 @@ class Change(Settings):
         """What is said before there is enough of a past."""
         return Finding(self.name, Health.NO_DATA, why="warming up")
 
+    def badness(self, difference: float) -> float:
+        """A difference, positive where it is bad."""
+        return difference if self.bad == "up" else -difference if self.bad == "down" else abs(difference)
+
     @cached_property
     def signs(self) -> tuple[float, ...]:
         """What differences are multiplied with, so that bad ones are positive."""
@@ -84,8 +88,8 @@ class Change(Settings):
 
     def sigma(self, ranked: list[float], centre: float) -> float:
         """Robust standard deviation of sorted values, at least the floor; 0 where they have no size at all."""
-        floor = self.floor
+        sigma, floor = robust.spread(ranked, centre), self.floor
         if self.scale == "linear":
             n = len(ranked)
             floor *= max(abs(centre), ranked[n - 1 - n // 20] - ranked[n // 20])
-        return max(robust.spread(ranked, centre), floor)
+        return sigma if sigma > floor else floor

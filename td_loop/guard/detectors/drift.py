@@ -26,8 +26,9 @@ class Drift(Change):
     The older half lags by a quarter to a whole window, so a drift does not drag its own reference along, as it
     would with the values just before. Medians of blocks are deaf to single outliers, and `clip` to a bad block.
 
-    Entropy is not looked at by default, because it falls slowly in every healthy training; nor is the reward,
-    whose slow losses `drawdown` judges by size.
+    The value loss has a larger floor, because it grows with the returns while a policy learns. Entropy is not
+    looked at by default, because it falls slowly in every healthy training; nor is the reward, whose slow losses
+    `drawdown` judges by size.
 
     Raises:
         UsageError: also where `warmup` is larger than `blocks`: it would warm up for ever.
@@ -36,21 +37,21 @@ class Drift(Change):
     TABLE: ClassVar[str] = "detectors.drift"
     DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "kl": {"unit": 0.002},
-        "value_loss": {"unit": 1.0},
-        "grad_norm": {"unit": 0.1},
+        "value_loss": {"unit": 1.0, "floor": 0.5},
+        "grad_norm": {"unit": 0.1, "floor": 0.3},
     }
 
     block: int = whole(8, 1)
     """Values in a block."""
-    blocks: int = whole(64, 8)
+    blocks: int = whole(128, 8)
     """Blocks in the window."""
     warmup: int = whole(64, 8)
     """Blocks before anything is judged."""
-    allowance: float = number(2.0, 0.0)
+    allowance: float = number(3.0, 0.0)
     """Standard deviations that are forgiven at each block."""
     clip: float = number(6.0, 0.0, above=True)
     """Largest z-score that a block can have."""
-    limit: float = number(20.0, 0.0, above=True)
+    limit: float = number(24.0, 0.0, above=True)
     """Sum that trips."""
 
     def __post_init__(self) -> None:

@@ -66,7 +66,7 @@ class Jump(Change):
             centre = robust.median(ranked)
             sigma = self.sigma(ranked, centre)
             if sigma > 0.0:
-                z = max(sign * (value - centre) for sign in self.signs) / sigma
+                z = self.badness(value - centre) / sigma
                 run = streak.advance(run, record.step, z > self.limit)
                 finding = self._finding(raw, z, run[2])
         window, ranked = robust.push(window, ranked, value, self.window)

@@ -14,9 +14,9 @@ _HUGE = 1e100
 
 def finite(value: float | None) -> float | None:
     """`value` where it is finite, cut to +-1e100 so that sums and differences stay finite; else None."""
-    if value is None or not math.isfinite(value):
-        return None
-    return min(max(value, -_HUGE), _HUGE)
+    if value is None or -_HUGE < value < _HUGE:  # by far the most
+        return value
+    return min(max(value, -_HUGE), _HUGE) if math.isfinite(value) else None
 
 
 def median(ranked: Sequence[float]) -> float:
@@ -46,11 +46,11 @@ def push(window: list[float], ranked: list[float], value: float, size: int) -> t
     The lists that were handed over stay as they are.
     """
     ranked = ranked.copy()
-    drop = max(0, len(window) + 1 - size)
-    for old in window[:drop]:
-        del ranked[bisect_left(ranked, old)]
+    full = len(window) >= size
+    if full:
+        del ranked[bisect_left(ranked, window[0])]
     insort(ranked, value)
-    return [*window[drop:], value], ranked
+    return [*window[full:], value], ranked
 
 
 def log_like(value: float, unit: float) -> float:
