@@ -13,7 +13,6 @@ from tests.crash.faults import Kind, read_changes
 from tests.guard import scripts
 from tests.guard.crashing import Server
 
-
 STRIDE = {Kind.KILL: 1, Kind.EIO: 4, Kind.FULL: 2}
 """Every so many changes one is tried: after a kill nothing of ours runs, so all of them."""
 
