@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     guard.command("status")(status)
     guard.command("history")(history)
     guard.command("reset")(reset)
+    guard.command("postmortem")(postmortem)
     app.add_typer(guard, name="guard")
 
 
@@ -187,6 +188,30 @@ def reset(
         typer.confirm("Close the breaker and forget its retries?", abort=True)
     doors.reset(folder)
     typer.echo("the breaker is closed; `td-loop guard run` begins a new attempt")
+
+
+def postmortem(
+    folder: _Dir = DIR,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="guard.toml: what [audit] declares is checked, too.", show_default=False),
+    ] = None,
+) -> None:
+    """Write postmortem.md, postmortem.json and a plot of the telemetry around the last trip, with five audits.
+
+    An audit passes, fails, or cannot be checked with what is there; it says with which figures, and what to do.
+    The plot needs matplotlib (extra guard-plot).
+    """
+    from td_loop.guard.config import read_config
+    from td_loop.guard.postmortem import write_postmortem
+
+    facts = read_config(config, {}).audit
+    written = write_postmortem(folder, facts, base=None if config is None else config.parent)
+    for audit in written.found.audits:
+        typer.echo(f"{audit.outcome.replace('_', ' '):<13}  {audit.name}: {audit.sentence}")
+    for path in (written.page, written.data, written.picture):
+        if path is not None:
+            typer.echo(path)
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

@@ -173,10 +173,15 @@ def no_telemetry(address: str, seconds: float) -> str:
     )
 
 
+def telemetry_file(folder: Path, attempt: int) -> Path:
+    """The file that holds the telemetry of an attempt, whatever way it came."""
+    return folder.absolute() / f"telemetry.a{attempt}.jsonl"
+
+
 def address(configured: str, folder: Path, attempt: int) -> str:
     """Where the telemetry of an attempt is expected, for `open_source`."""
     if configured == FILE:
-        return str(folder.absolute() / f"telemetry.a{attempt}.jsonl")
+        return str(telemetry_file(folder, attempt))
     if configured.startswith("redis") and "stream=" not in configured:
         # Of several guards at one server each has a stream of its own, and finds it again.
         import hashlib

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from td_loop.errors import DataError, UsageError
+from td_loop.guard.audits import Facts
 from td_loop.guard.breaker import BreakerSettings
 from td_loop.guard.detectors.settings import Settings, choice, number, refuse_unknown, table_of, whole
 from td_loop.guard.panel import Panel
@@ -120,12 +121,13 @@ class GuardConfig:
     snapshots: SnapshotSettings = field(default_factory=SnapshotSettings)
     purge: PurgeSettings = field(default_factory=PurgeSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    audit: Facts = field(default_factory=Facts)
     panel: Panel = field(default_factory=Panel)
 
     def as_toml(self) -> str:
         """What `read_config` makes the same of."""
         lines: list[str] = []
-        for settings in (self.run, self.breaker, self.snapshots, self.purge, self.metrics):
+        for settings in (self.run, self.breaker, self.snapshots, self.purge, self.metrics, self.audit):
             lines += [f"[{settings.table}]", *_keys(settings), ""]
         tables = {d.table: list(_keys(d)) for d in _detectors(self.panel)}
         for missing in (d.table for d in _detectors(Panel()) if d.table not in tables):
@@ -148,17 +150,17 @@ def read_config(path: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Gu
     """
     tables = {} if path is None else _read(path)
     try:
-        every = (RunSettings, BreakerSettings, SnapshotSettings, PurgeSettings, MetricsSettings)
+        every = (RunSettings, BreakerSettings, SnapshotSettings, PurgeSettings, MetricsSettings, Facts)
         kinds: dict[str, type[Settings]] = {s.TABLE: s for s in every}
         refuse_unknown(tables, [*kinds, "detectors"], "top level")
-        run, breaker, snapshots, purge, metrics = (
+        run, breaker, snapshots, purge, metrics, audit = (
             kind.from_mapping({**table_of(tables.get(name, {}), name), **flags.get(name, {})})
             for name, kind in kinds.items()
         )
         panel = Panel.from_mapping(table_of(tables.get("detectors", {}), "detectors"))
     except UsageError as e:
         raise UsageError(str(e) if path is None else f"{path}: {e}") from e
-    return GuardConfig(run, breaker, snapshots, purge, metrics, panel)  # type: ignore[arg-type]
+    return GuardConfig(run, breaker, snapshots, purge, metrics, audit, panel)  # type: ignore[arg-type]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -178,9 +180,6 @@ def _detectors(panel: Panel) -> list[Settings]:
 
 def _keys(settings: Settings) -> Iterator[str]:
     for f in dataclasses.fields(settings):
-        if f.name == "metric":  # it is the name of the table
-            continue
-        if f.metadata.get("range") is not None or f.metadata.get("allowed") is not None or f.type in ("str", str):
-            yield f"{f.name} = {json.dumps(getattr(settings, f.name))}"
-        elif isinstance(value := getattr(settings, f.name), tuple):
-            yield f"{f.name} = {json.dumps(list(value))}"
+        value = getattr(settings, f.name)
+        if value is not None and f.name != "metric":  # that is the name of the table; and TOML knows no null
+            yield f"{f.name} = {json.dumps(value)}"

@@ -11,12 +11,12 @@ from pathlib import Path
 from td_loop.errors import DataError, StorageError
 from td_loop.guard import snapshots as rules
 from td_loop.guard import watch as watching
-from td_loop.guard.attempt import Trip, address
-from td_loop.guard.config import GuardConfig
+from td_loop.guard.attempt import Trip, address, telemetry_file
+from td_loop.guard.config import FILE, GuardConfig
 from td_loop.guard.console import Console, Faults
 from td_loop.guard.evidence import RECENT
 from td_loop.guard.health import Health
-from td_loop.guard.record import Record
+from td_loop.guard.record import Record, encode
 from td_loop.guard.sources import Poll, Source, open_source
 from td_loop.guard.state import Saved, StateFile, read_state
 from td_loop.guard.store import Store
@@ -106,6 +106,7 @@ class Listener:
             self._faults.add("telemetry", fault)
         if poll.records:
             self.heard = time.monotonic()
+            self._keep(poll)
         last = {record.checkpoint: i for i, record in enumerate(poll.records)}
         for i, record in enumerate(poll.records):
             path = record.checkpoint
@@ -159,6 +160,16 @@ class Listener:
                 "$TD_GUARD_STAGING and announce it with Telemetry.checkpoint(step, path)",
             )
         return None
+
+    def _keep(self, poll: Poll) -> None:
+        """Write down what came by a socket or a server, for the postmortem; a file is there already."""
+        if self._config.run.telemetry == FILE:
+            return
+        try:
+            with telemetry_file(self._folder, self.watch.attempt).open("ab") as f:
+                f.write(b"".join(map(encode, poll.records)))
+        except OSError as e:
+            self._faults.add("copy", f"telemetry cannot be kept for the postmortem: {e}")
 
     def _overwritten(self, record: Record, path: str) -> None:
         self._faults.add(

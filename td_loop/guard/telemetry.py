@@ -101,6 +101,10 @@ class Telemetry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, in another process or not, has a connection of its own: trainers pickle their callbacks."""
+        return Telemetry, (self.where or "", self.attempt)
+
     def _send(
         self,
         step: SupportsInt | SupportsIndex,

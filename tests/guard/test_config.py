@@ -96,6 +96,8 @@ enabled = false
 [detectors.stalled]
 enabled = false
 [detectors.jump.my_loss]
+[audit]
+clip_norm = 0.5
 """
     config = read_config(written(tmp_path, text), {})
     assert config.purge.command == ("python", "purge.py", "{from_step} {to_step}")

@@ -131,3 +131,18 @@ def test_a_damaged_state_is_a_data_error_that_says_what_to_do(diverged: Path, ca
     (diverged / "state.json").write_text('{"odd": 1}')
     assert main(["guard", "status", "--dir", str(diverged)]) == 65
     assert "state.json: is no state of a guard" in capfd.readouterr().err
+
+
+def test_a_postmortem_is_written_and_its_audits_are_told(diverged: Path, capfd: Capfd) -> None:
+    config = diverged / "guard.toml"
+    config.write_text("[audit]\nclip_norm = 0.5\n")
+    out = shown(capfd, "postmortem", "--dir", str(diverged), "--config", str(config))
+    lines = out.splitlines()
+    assert [line.split("  ")[0].strip() in ("pass", "fail", "not checkable") for line in lines[:5]] == [True] * 5
+    assert str(diverged / "postmortem.md") in lines
+    page = (diverged / "postmortem.md").read_text()
+    assert "kl" in page
+    found = json.loads((diverged / "postmortem.json").read_text())
+    assert found["trip"]["step"] == 23
+    assert found["stable_step"] == 10
+    assert found["telemetry"]["attempt"] == 0

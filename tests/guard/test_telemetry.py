@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import resource
 import signal
 import socket
@@ -335,6 +336,14 @@ def test_a_forked_child_hangs_up_nothing_of_its_parent(sock: Path) -> None:
         with parent, child:
             assert read_all(parent) == [1, 2]
             assert read_all(child) == [10]
+
+
+def test_a_copy_has_a_connection_of_its_own(path: Path) -> None:
+    with Telemetry(path, attempt=4) as telemetry, pickle.loads(pickle.dumps(telemetry)) as copy:
+        copy.log(1)
+        telemetry.close()
+        copy.log(2)
+    assert [(r.step, r.attempt) for r in records(path)] == [(1, 4), (2, 4)]
 
 
 def test_a_signal_handler_may_report_while_a_report_is_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

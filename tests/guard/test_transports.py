@@ -80,6 +80,8 @@ def test_the_client_is_heard_through_each_transport(tmp_path: Path, address: str
     assert run(tmp_path / "g", address.format(folder=tmp_path)) == 0
     assert steps(tmp_path / "g")["snapshots"] == [(0, True), (20, True)]
     assert (tmp_path / "g" / "active").read_text() == "20"
+    kept = (tmp_path / "g" / "telemetry.a0.jsonl").read_text().splitlines()  # for the postmortem
+    assert sum('"kl":0.9' in line for line in kept) >= 3
 
 
 def test_two_guards_at_one_redis_server_do_not_hear_each_other(tmp_path: Path, server: str) -> None:

@@ -44,12 +44,12 @@ class Range:
         return " ".join([kind, *limits])
 
 
-def number(default: float, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> Any:
+def number(default: float | None, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> Any:
     """A field for a finite number from `low` (or above it) to `high`."""
     return dataclasses.field(default=default, metadata={"range": Range(low, high, above)})
 
 
-def whole(default: int, low: int, high: float = math.inf) -> Any:
+def whole(default: int | None, low: int, high: float = math.inf) -> Any:
     """A field for a whole number from `low` to `high`."""
     return dataclasses.field(default=default, metadata={"range": Range(low, high, whole=True)})
 
@@ -74,7 +74,7 @@ class Settings:
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             allowed = f.metadata.get("range") or f.metadata.get("allowed")
-            if allowed is None or value in allowed:
+            if allowed is None or value in allowed or (value is None and f.default is None):
                 continue
             must = str(allowed) if isinstance(allowed, Range) else f"one of {', '.join(map(repr, allowed))}"
             self._refuse(f.name, f"must be {must}", f.default)
