@@ -44,6 +44,11 @@ def commands(document: Path) -> list[str]:
     return [line.split(" #")[0].strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
+def files(document: Path) -> dict[str, str]:
+    """Scripts that the reader is told to save: blocks of Python whose first line is their name."""
+    return dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", document.read_text(), re.M | re.S))
+
+
 def runnable(document: Path) -> list[str]:
     return [c for c in commands(document) if not ELSEWHERE.search(c)]
 
@@ -76,9 +81,12 @@ def write_replays(folder: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
 def test_commands_of_a_document_run_in_their_order(document: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # the environment is active
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     (tmp_path / "models").symlink_to(ROOT / "models")
     write_replays(tmp_path / "replays")  # the reader's own games
+    for name, content in files(document).items():
+        (tmp_path / name).write_text(content)
     for command in runnable(document):
         done = subprocess.run(
             shortened(command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
