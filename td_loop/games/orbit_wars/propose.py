@@ -82,6 +82,8 @@ def make_pool(capacity: int, aims: Aims) -> Pool:
 def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int, targets: B1) -> None:
     """List the pairs of `seat`, nearest first; own planets in no danger later, and only those near the source.
 
+    From a comet that is about to vanish every way is open: what does not leave it is lost.
+
     `targets` bool[C]: the planets that matter.
     """
     n = fc.span[PLANETS]
@@ -98,11 +100,12 @@ def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int, targets: B1) 
                 continue
             dx, dy = state.p_x[src] - state.p_x[dst], state.p_y[src] - state.p_y[dst]
             d = math.sqrt(dx * dx + dy * dy)
-            if not wanted and d > FORWARD_REACH:
+            useful = wanted or fc.gone[src] == 1
+            if not useful and d > FORWARD_REACH:
                 continue
             pool.source[q] = src
             pool.target[q] = dst
-            pool.key[q] = d if wanted else d + FORWARD_DETOUR
+            pool.key[q] = d if useful else d + FORWARD_DETOUR
             q += 1
             if d < nearest:
                 nearest, second = d, nearest
@@ -253,7 +256,10 @@ def propose_single(
         if owner == seat:
             return
     if have <= there:
-        _propose_later(pool, q, fc, board, paths, state, seat)
+        if fc.gone[src] > 1:
+            _propose_later(pool, q, fc, board, paths, state, seat)
+        elif owner >= 0:
+            _offer(pool, q, 0, board, paths, state, have, last)  # lost in any case: they may at least do harm
         return
     slot = 0
     # The least that captures: fewer ships fly slower, and what they meet depends on when they arrive.
