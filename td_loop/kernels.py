@@ -83,14 +83,29 @@ def _drop_old(used: Path) -> None:
 vars(config)["CACHE_DIR"] = str(_kernel_cache())
 
 
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_BORROWED = {**_OPTIONS, "_nrt": False}  # `_nrt`: numba counts who holds an array
+
+
 def kernel(f: F) -> F:
-    """Compile `f` in nopython mode, exact IEEE arithmetic (no fastmath), cached on disk, without the GIL."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(f))
+    """Compile `f` in nopython mode, exact IEEE arithmetic (no fastmath), cached on disk, without the GIL.
+
+    Its arrays are the caller's, and nobody counts who holds them: counting at every look at a field of a tuple
+    took half the time of a search. So a kernel neither makes arrays (numba refuses it), nor calls a kernel that
+    returns new ones (they would never be freed). See `allocating`.
+    """
+    return cast(F, numba.njit(**_BORROWED)(f))
 
 
 def inlined(f: F) -> F:
     """Like `kernel`, for small helpers: LLVM is told to inline them into their callers."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(f))
+    return cast(F, numba.njit(**_BORROWED, forceinline=True)(f))
+
+
+def allocating(f: F) -> F:
+    """Like `kernel`, for those that make arrays or call a kernel that returns new ones."""
+    counted = {**_OPTIONS, "_nrt": True}  # said aloud: else it is what the first caller has
+    return cast(F, numba.njit(**counted)(f))
 
 
 @contextmanager
