@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"
 
 import numba
+import numpy as np
 from numba.core import config, event
 
 from td_loop.errors import TdLoopError
@@ -106,6 +107,23 @@ def allocating(f: F) -> F:
     """Like `kernel`, for those that make arrays or call a kernel that returns new ones."""
     counted = {**_OPTIONS, "_nrt": True}  # said aloud: else it is what the first caller has
     return cast(F, numba.njit(**counted)(f))
+
+
+_TYPED = 0x0001 | 0x0002 | 0x0100 | 0x0400  # flags of an array that its type depends on: C, F, aligned, writeable
+
+
+def layout(fields: Iterable[Any]) -> tuple[Any, ...]:
+    """All that numba's types of arrays, or of numbers, depend on."""
+    return tuple((a.dtype, a.ndim, a.flags.num & _TYPED) if isinstance(a, np.ndarray) else type(a) for a in fields)
+
+
+def settled(f: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """The code of kernel `f` for arguments of exactly the types of `args` (they are not used otherwise).
+
+    It does not look at what it is called with: arguments of any other type (see `layout`) are misread.
+    """
+    types = tuple(cast(Any, numba).typeof(a) for a in args)
+    return cast(Callable[..., Any], cast(Any, f).compile(types))
 
 
 @contextmanager
