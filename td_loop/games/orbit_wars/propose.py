@@ -26,7 +26,7 @@ from td_loop.games.orbit_wars.forecast import (
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import B1, CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
 from td_loop.games.orbit_wars.turn import fleet_speed
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import allocating, inlined, kernel
 
 SLOTS = 4
 GROUP = 6
@@ -54,6 +54,8 @@ class Pool(NamedTuple):
     source: I64  # [Q] planet, or SEVERAL
     target: I64  # [Q]
     key: F64  # [Q] scratch of the ordering
+    nearest: I64  # [GROUP] scratch of `propose_group`: sources, and how far they are in ticks
+    near: F64  # [GROUP]
     # candidates: [Q, SLOTS], launches of each: [Q, SLOTS, GROUP]
     size: I64
     wait: I64  # [Q, SLOTS] ticks until it is launched: above 0 it only keeps its ships back
@@ -73,12 +75,12 @@ def make_pool(capacity: int, aims: Aims) -> Pool:
         return np.zeros(shape, np.int64)
 
     return Pool(
-        ints(1), ints(q), ints(q), np.zeros(q), ints(q, SLOTS), ints(q, SLOTS), ints(*launches),
-        ints(*launches), ints(*launches), np.zeros(launches), aims,
+        ints(1), ints(q), ints(q), np.zeros(q), ints(GROUP), np.zeros(GROUP), ints(q, SLOTS), ints(q, SLOTS),
+        ints(*launches), ints(*launches), ints(*launches), np.zeros(launches), aims,
     )  # fmt: skip
 
 
-@kernel
+@allocating
 def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int, targets: B1) -> None:
     """List the pairs of `seat`, nearest first; own planets in no danger later, and only those near the source.
 
@@ -297,8 +299,7 @@ def propose_group(
         return
     # Sources by the time a fleet of theirs would need as the crow flies; at most GROUP of them are aimed.
     n = 0
-    near = np.empty(GROUP)
-    sources = np.empty(GROUP, np.int64)
+    near, sources = pool.near, pool.nearest
     for src in range(fc.span[PLANETS]):
         if src == dst or fc.owner[src] != seat or fc.ships[src] < LEAST_IN_GROUP:
             continue
