@@ -1,4 +1,4 @@
-"""What plans the search comes to, under the weights that are shipped: not single launches but what they lead to."""
+"""What plans the search comes to under the weights that are shipped: not single launches but what they lead to."""
 
 from __future__ import annotations
 
