@@ -36,13 +36,13 @@ from td_loop.games.orbit_wars.replays.record import GameRecord
 from td_loop.games.orbit_wars.replays.verify import EXACT, verdict
 from td_loop.games.orbit_wars.state import N_FLEETS, N_PLANETS, Position, State, copy_state
 from td_loop.games.orbit_wars.turn import advance, make_scratch
-from td_loop.kernels import kernel
+from td_loop.kernels import allocating
 
 ROOT = Path(__file__).parents[1]
 NO_MOVES = np.empty((0, 4))
 
 
-@kernel
+@allocating
 def _repeat(b: board.Board, s: State, work: State, n: int) -> None:
     """Play the same turn `n` times, each time from a fresh copy (the copy counts as ours)."""
     scratch = make_scratch(len(s.p_owner))

@@ -49,7 +49,7 @@ from td_loop.games.orbit_wars.propose import (
 )
 from td_loop.games.orbit_wars.state import F64, N_FLEETS, Action, Board, Position, State, copy_state
 from td_loop.games.orbit_wars.turn import advance, launch, make_scratch
-from td_loop.kernels import cache_dir, kernel
+from td_loop.kernels import allocating, cache_dir, kernel
 from td_loop.value.io import load_weights
 from td_loop.value.kernel import segment_of
 from td_loop.value.model import SplineValue
@@ -58,7 +58,7 @@ ROOT = Path(__file__).parents[1]
 NO_MOVES = np.zeros((0, 4))
 
 
-@kernel
+@allocating
 def play_on(board: Board, state: State, seat: int, move: F64, turns: int) -> None:
     """Make one launch and play `turns` turns, in place."""
     launch(state, seat, move[0], move[1], move[2])

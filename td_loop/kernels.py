@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"
 
 import numba
+import numpy as np
 from numba.core import config, event
 
 from td_loop.errors import TdLoopError
@@ -83,14 +84,46 @@ def _drop_old(used: Path) -> None:
 vars(config)["CACHE_DIR"] = str(_kernel_cache())
 
 
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_BORROWED = {**_OPTIONS, "_nrt": False}  # `_nrt`: numba counts who holds an array
+
+
 def kernel(f: F) -> F:
-    """Compile `f` in nopython mode, exact IEEE arithmetic (no fastmath), cached on disk, without the GIL."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(f))
+    """Compile `f` in nopython mode, exact IEEE arithmetic (no fastmath), cached on disk, without the GIL.
+
+    Its arrays are the caller's, and nobody counts who holds them: counting at every look at a field of a tuple
+    took half the time of a search. So a kernel neither makes arrays (numba refuses it), nor calls a kernel that
+    returns new ones (they would never be freed). See `allocating`.
+    """
+    return cast(F, numba.njit(**_BORROWED)(f))
 
 
 def inlined(f: F) -> F:
     """Like `kernel`, for small helpers: LLVM is told to inline them into their callers."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(f))
+    return cast(F, numba.njit(**_BORROWED, forceinline=True)(f))
+
+
+def allocating(f: F) -> F:
+    """Like `kernel`, for those that make arrays or call a kernel that returns new ones."""
+    counted = {**_OPTIONS, "_nrt": True}  # said aloud: else it is what the first caller has
+    return cast(F, numba.njit(**counted)(f))
+
+
+_TYPED = 0x0001 | 0x0002 | 0x0100 | 0x0400  # flags of an array that its type depends on: C, F, aligned, writeable
+
+
+def layout(fields: Iterable[Any]) -> tuple[Any, ...]:
+    """All that numba's types of arrays, or of numbers, depend on."""
+    return tuple((a.dtype, a.ndim, a.flags.num & _TYPED) if isinstance(a, np.ndarray) else type(a) for a in fields)
+
+
+def settled(f: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """The code of kernel `f` for arguments of exactly the types of `args` (they are not used otherwise).
+
+    It does not look at what it is called with: arguments of any other type (see `layout`) are misread.
+    """
+    types = tuple(cast(Any, numba).typeof(a) for a in args)
+    return cast(Callable[..., Any], cast(Any, f).compile(types))
 
 
 @contextmanager

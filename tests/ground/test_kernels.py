@@ -1,17 +1,22 @@
-"""kernels.py: the cache folder changes with everything that a kernel is made from."""
+"""kernels.py: the cache folder changes with everything that a kernel is made from; who may make arrays."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
 
 import td_loop
+from td_loop.kernels import allocating, kernel
 
 HASH = "from td_loop import kernels; print(kernels.config.CACHE_DIR)"
 
@@ -46,7 +51,7 @@ def cache_folder(root: Path, cache: Path) -> str:
             True,
         ),
         ("value/kernel.py", "from __future__", "# changed\nfrom __future__", True),
-        ("kernels.py", "nogil=True", "nogil=False", True),
+        ("kernels.py", '"nogil": True', '"nogil": False', True),
         ("errors.py", "from __future__", "# changed\nfrom __future__", False),
     ],
 )
@@ -97,3 +102,39 @@ def test_a_read_only_cache_folder_does_not_stop_the_program(tmp_path: Path) -> N
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     assert "kernels-" in cache_folder(Path(td_loop.__file__).parent.parent, blocked)
+
+
+@allocating
+def _makes_and_says_so() -> np.ndarray:
+    return np.full(3, 7.0)
+
+
+@kernel
+def _makes() -> np.ndarray:
+    return np.full(3, 7.0)
+
+
+def test_a_kernel_that_makes_arrays_must_say_so() -> None:
+    assert _makes_and_says_so().tolist() == [7.0, 7.0, 7.0]
+    with pytest.raises(numba.core.errors.TypingError):
+        _makes()
+
+
+def test_no_kernel_takes_an_array_that_it_would_never_free() -> None:
+    """What `allocating` kernels return is counted; a `kernel` that called one would keep it for ever."""
+    seen, leaks = 0, []
+    for info in pkgutil.walk_packages(td_loop.__path__, "td_loop."):
+        if not info.name.startswith(("td_loop.games.", "td_loop.value.")):
+            continue
+        for caller in vars(importlib.import_module(info.name)).values():
+            if not isinstance(caller, numba.core.registry.CPUDispatcher) or caller.targetoptions["_nrt"]:
+                continue
+            seen += 1
+            for name in caller.py_func.__code__.co_names:
+                called = caller.py_func.__globals__.get(name)
+                if isinstance(called, numba.core.registry.CPUDispatcher) and called.targetoptions["_nrt"]:
+                    gives = called.py_func.__annotations__["return"]
+                    if gives != "None":
+                        leaks.append((caller.py_func.__qualname__, name))
+    assert seen > 50
+    assert leaks == []

@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 
 from td_loop.games.orbit_wars import exact
-from td_loop.kernels import kernel
+from td_loop.kernels import allocating
 
 
 def test_intel_s_vector_library_is_left_aside() -> None:
@@ -21,22 +21,22 @@ def test_intel_s_vector_library_is_left_aside() -> None:
     assert said.split() == ["1", "False"]
 
 
-@kernel
+@allocating
 def _distances(a: np.ndarray, two: float) -> np.ndarray:
     return np.array([exact.distance(r[0], r[1], r[2], r[3], two) for r in a])
 
 
-@kernel
+@allocating
 def _sun(a: np.ndarray, two: float) -> np.ndarray:
     return np.array([exact.sun_distance(r[0], r[1], r[2], r[3], two) for r in a])
 
 
-@kernel
+@allocating
 def _hits(a: np.ndarray) -> np.ndarray:
     return np.array([exact.swept_hit(r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8]) for r in a])
 
 
-@kernel
+@allocating
 def _maths(a: np.ndarray) -> np.ndarray:
     out = np.empty((len(a), 4))
     for i in range(len(a)):
@@ -45,7 +45,7 @@ def _maths(a: np.ndarray) -> np.ndarray:
     return out
 
 
-@kernel
+@allocating
 def _squares(a: np.ndarray, two: float) -> np.ndarray:
     return np.array([x**two for x in a])
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from td_loop.games.orbit_wars import mersenne
-from td_loop.kernels import kernel
+from td_loop.kernels import allocating
 
 
-@kernel
+@allocating
 def _draw(key: np.ndarray, n: int, low: int, high: int) -> np.ndarray:
     mt = mersenne.seeded(key)
     out = np.empty((n, 2))

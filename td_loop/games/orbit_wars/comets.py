@@ -27,7 +27,7 @@ from td_loop.games.orbit_wars.state import (
     MAX_COMET_PATH,
     SUN_RADIUS,
 )
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import allocating, inlined, kernel
 
 TRIES = 300
 SAMPLES = 5000
@@ -243,7 +243,7 @@ def _write_copies(xs: F64, ys: F64, out_x: F64, out_y: F64) -> None:
         out_y[3, k] = BOARD_SIZE - x
 
 
-@kernel
+@allocating
 def make_group(
     key: U32, homes: Homes, spawn: int, speed: float, two: float, table: F64, out_x: F64, out_y: F64
 ) -> tuple[int, int]:

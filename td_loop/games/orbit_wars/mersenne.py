@@ -12,7 +12,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import allocating, inlined, kernel
 
 U32 = npt.NDArray[np.uint32]
 
@@ -35,7 +35,7 @@ def seed_key(seed: int | str) -> U32:
     return np.frombuffer(number.to_bytes(4 * n, "little"), dtype="<u4").astype(np.uint32)
 
 
-@kernel
+@allocating
 def seeded(key: U32) -> U32:
     """u32[625]: the generator's state after seeding with `key` (init_by_array of the reference code)."""
     mt = np.empty(_SIZE, np.uint32)

@@ -10,7 +10,7 @@ import numpy as np
 from td_loop.games.orbit_wars.exact import distance
 from td_loop.games.orbit_wars.mersenne import U32, randint, seeded, uniform
 from td_loop.games.orbit_wars.state import BOARD_SIZE, CENTER, F64, I64, ROTATION_RADIUS_LIMIT, SUN_RADIUS
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import allocating, inlined
 
 CLEARANCE = 7
 MIN_GROUPS = 5
@@ -50,7 +50,7 @@ class Planets(NamedTuple):
     orbit: F64  # distance from the sun
 
 
-@kernel
+@allocating
 def make_planets() -> Planets:
     """Room for the planets of one map."""
     return Planets(
@@ -159,7 +159,7 @@ def _draw_others(mt: U32, two: float, drawn: Planets, n: int, wanted: int, qx: F
     return n
 
 
-@kernel
+@allocating
 def draw_map(key: U32, two: float, drawn: Planets) -> tuple[float, int, int]:
     """Draw angular velocity, planets and home group of one seed.
 

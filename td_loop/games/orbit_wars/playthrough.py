@@ -23,7 +23,7 @@ from td_loop.games.orbit_wars.state import (
     copy_state,
 )
 from td_loop.games.orbit_wars.turn import advance, make_scratch
-from td_loop.kernels import kernel
+from td_loop.kernels import allocating, kernel
 
 
 class Frames(NamedTuple):
@@ -55,7 +55,7 @@ class Frames(NamedTuple):
         return State._make(rows)
 
 
-@kernel
+@allocating
 def _play(board: Board, s: State, moves: F64, offsets: I64, n_fleets: I64) -> int:
     """Play turns until the game is over or the launches end; fleets of each frame go to `n_fleets` [T]."""
     w = make_scratch(len(s.p_owner))
@@ -95,7 +95,7 @@ def _keep(s: State, t: int, out: Frames) -> None:
         out.f_ships[a + f] = s.f_ships[f]
 
 
-@kernel
+@allocating
 def _record(board: Board, s: State, moves: F64, offsets: I64, out: Frames) -> None:
     w = make_scratch(len(s.p_owner))
     _keep(s, 0, out)

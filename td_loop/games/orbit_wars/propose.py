@@ -26,7 +26,7 @@ from td_loop.games.orbit_wars.forecast import (
 from td_loop.games.orbit_wars.paths import PathTable
 from td_loop.games.orbit_wars.state import B1, CENTER, F64, I64, STEP, SUN_RADIUS, Board, State
 from td_loop.games.orbit_wars.turn import fleet_speed
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import allocating, inlined, kernel
 
 SLOTS = 4
 GROUP = 6
@@ -54,6 +54,8 @@ class Pool(NamedTuple):
     source: I64  # [Q] planet, or SEVERAL
     target: I64  # [Q]
     key: F64  # [Q] scratch of the ordering
+    nearest: I64  # [GROUP] scratch of `propose_group`: sources, and how far they are in ticks
+    near: F64  # [GROUP]
     # candidates: [Q, SLOTS], launches of each: [Q, SLOTS, GROUP]
     size: I64
     wait: I64  # [Q, SLOTS] ticks until it is launched: above 0 it only keeps its ships back
@@ -73,14 +75,16 @@ def make_pool(capacity: int, aims: Aims) -> Pool:
         return np.zeros(shape, np.int64)
 
     return Pool(
-        ints(1), ints(q), ints(q), np.zeros(q), ints(q, SLOTS), ints(q, SLOTS), ints(*launches),
-        ints(*launches), ints(*launches), np.zeros(launches), aims,
+        ints(1), ints(q), ints(q), np.zeros(q), ints(GROUP), np.zeros(GROUP), ints(q, SLOTS), ints(q, SLOTS),
+        ints(*launches), ints(*launches), ints(*launches), np.zeros(launches), aims,
     )  # fmt: skip
 
 
-@kernel
+@allocating
 def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int, targets: B1) -> None:
     """List the pairs of `seat`, nearest first; own planets in no danger later, and only those near the source.
+
+    From a comet that is about to vanish every way is open: what does not leave it is lost.
 
     `targets` bool[C]: the planets that matter.
     """
@@ -98,11 +102,12 @@ def order_pairs(pool: Pool, fc: Forecast, state: State, seat: int, targets: B1) 
                 continue
             dx, dy = state.p_x[src] - state.p_x[dst], state.p_y[src] - state.p_y[dst]
             d = math.sqrt(dx * dx + dy * dy)
-            if not wanted and d > FORWARD_REACH:
+            useful = wanted or fc.gone[src] == 1
+            if not useful and d > FORWARD_REACH:
                 continue
             pool.source[q] = src
             pool.target[q] = dst
-            pool.key[q] = d if wanted else d + FORWARD_DETOUR
+            pool.key[q] = d if useful else d + FORWARD_DETOUR
             q += 1
             if d < nearest:
                 nearest, second = d, nearest
@@ -253,7 +258,10 @@ def propose_single(
         if owner == seat:
             return
     if have <= there:
-        _propose_later(pool, q, fc, board, paths, state, seat)
+        if fc.gone[src] > 1:
+            _propose_later(pool, q, fc, board, paths, state, seat)
+        elif owner >= 0:
+            _offer(pool, q, 0, board, paths, state, have, last)  # lost in any case: they may at least do harm
         return
     slot = 0
     # The least that captures: fewer ships fly slower, and what they meet depends on when they arrive.
@@ -291,8 +299,7 @@ def propose_group(
         return
     # Sources by the time a fleet of theirs would need as the crow flies; at most GROUP of them are aimed.
     n = 0
-    near = np.empty(GROUP)
-    sources = np.empty(GROUP, np.int64)
+    near, sources = pool.near, pool.nearest
     for src in range(fc.span[PLANETS]):
         if src == dst or fc.owner[src] != seat or fc.ships[src] < LEAST_IN_GROUP:
             continue

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from td_loop.games.orbit_wars.meter import Meter, Scene
-from td_loop.games.orbit_wars.plan import DONE, MIN_GAIN, N_PLAN, Plan, close_plan, start_plan
+from td_loop.games.orbit_wars.plan import DONE, MIN_GAIN, N_PLAN, Plan
 from td_loop.games.orbit_wars.propose import Pool
-from td_loop.games.orbit_wars.revise import DST, Kept, keep, make_kept, reconsider, send_kept
+from td_loop.games.orbit_wars.revise import DST, Kept, make_kept
 
 EXPECT_EVALS = 160
 """Evaluations spent on what one opponent would do by himself."""
@@ -52,7 +52,7 @@ class Replies:
             wish = self._latest[o]
             if not self._answer_of(scene, o, EXPECT_EVALS, wish, meter):
                 return False
-            send_kept(scene.forecast, o, wish, -1)
+            scene.calls.send_kept(scene.forecast, o, wish, -1)
             self._natural[o, wish.launches[DST, : wish.n[0]]] = True
         return True
 
@@ -69,7 +69,7 @@ class Replies:
             self._targets[plan.src[:n]] = True
             if not self._answer_of(scene, o, ANSWER_EVALS, self._latest[o], meter):
                 for before in self._opponents[:k]:
-                    send_kept(scene.forecast, before, self._latest[before], -1)
+                    scene.calls.send_kept(scene.forecast, before, self._latest[before], -1)
                 return False
         return True
 
@@ -80,32 +80,32 @@ class Replies:
     def withdraw_standing(self, scene: Scene) -> None:
         """Take the standing answers out of the forecast."""
         for o in self._opponents:
-            send_kept(scene.forecast, o, self._standing[o], -1)
+            scene.calls.send_kept(scene.forecast, o, self._standing[o], -1)
 
     def reinstate(self, scene: Scene) -> None:
         """Take the latest answers out of the forecast and put the standing ones there."""
         for o in self._opponents:
-            send_kept(scene.forecast, o, self._latest[o], -1)
+            scene.calls.send_kept(scene.forecast, o, self._latest[o], -1)
         for o in self._opponents:
-            send_kept(scene.forecast, o, self._standing[o], 1)
+            scene.calls.send_kept(scene.forecast, o, self._standing[o], 1)
 
-    def unsettle(self, plan: Plan, pool: Pool) -> None:
+    def unsettle(self, scene: Scene, plan: Plan, pool: Pool) -> None:
         """Have `plan` reconsider the planets on which answers came or went."""
         for o in self._opponents:
-            reconsider(plan, pool, self._standing[o])
-            reconsider(plan, pool, self._latest[o])
+            scene.calls.reconsider(plan, pool, self._standing[o])
+            scene.calls.reconsider(plan, pool, self._latest[o])
 
     def _answer_of(self, scene: Scene, o: int, evals: int, kept: Kept, meter: Meter) -> bool:
         """Let `o` make launches towards `_targets`; they stay in the forecast unless the budget ends (False)."""
         if meter.late():
             return False
         pool, plan, fc = self._pool, self._plan, scene.forecast
-        start_plan(plan, pool, fc, scene.judge, scene.pos.state, o, self._targets, WAVE, MIN_GAIN)
+        scene.calls.start_plan(plan, pool, fc, scene.judge, scene.pos.state, o, self._targets, WAVE, MIN_GAIN)
         meter.spent += 1
         in_time = meter.grow(scene, plan, pool, evals)
         if in_time and not plan.at[DONE]:
-            close_plan(plan, pool, fc)
-        keep(kept, plan)
+            scene.calls.close_plan(plan, pool, fc)
+        scene.calls.keep(kept, plan)
         if not in_time:
-            send_kept(fc, o, kept, -1)
+            scene.calls.send_kept(fc, o, kept, -1)
         return in_time

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,21 +18,19 @@ import numpy.typing as npt
 from td_loop.errors import WeightsError
 from td_loop.games.base import Budget, Decision
 from td_loop.games.orbit_wars.aims import forget, make_aims
+from td_loop.games.orbit_wars.calls import Calls, settled_calls
 from td_loop.games.orbit_wars.engine import alive
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Tally, make_tally
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.meter import Meter, Scene
-from td_loop.games.orbit_wars.paths import path_table
+from td_loop.games.orbit_wars.paths import PathTable, path_table
 from td_loop.games.orbit_wars.plan import (
     MIN_GAIN,
     N_PLAN,
     SEAT,
     Judge,
     Plan,
-    close_plan,
-    log_odds,
     make_plan,
-    start_plan,
 )
 from td_loop.games.orbit_wars.propose import Pool, make_pool
 from td_loop.games.orbit_wars.reply import Replies
@@ -41,13 +39,10 @@ from td_loop.games.orbit_wars.revise import (
     SRC,
     WAIT,
     Kept,
-    go_back,
-    keep,
     make_kept,
-    send_kept,
-    take_back,
 )
 from td_loop.games.orbit_wars.state import B1, EPISODE, Action, Position
+from td_loop.kernels import layout
 from td_loop.value.kernel import segment_of
 from td_loop.value.model import SplineValue
 
@@ -85,6 +80,7 @@ class OrbitSearch:
         self.value = value
         self._clock = clock
         self._buffers: dict[tuple[int, int], _Buffers] = {}
+        self._calls: dict[tuple[Any, ...], Calls] = {}
 
     def __call__(self, pos: Position, seat: int, budget: Budget, rng: np.random.Generator) -> Decision[Action]:
         """The launches of `seat`; none if the clock ran out at once. `evals` alone repeats exactly."""
@@ -97,13 +93,14 @@ class OrbitSearch:
         begin(b.forecast, board, paths, state)
         forget(b.pool.aims)
         coef = self.value.coef[segment_of(board.n_players)]
-        scene = Scene(pos, paths, b.forecast, Judge(self.value.knots, coef, alive(pos), b.tally, b.row))
-        start_plan(b.plan, b.pool, b.forecast, scene.judge, state, seat, b.everywhere, WAVE, MIN_GAIN)
+        judge = Judge(self.value.knots, coef, alive(pos), b.tally, b.row)
+        scene = Scene(pos, paths, b.forecast, judge, self._calls_for(pos, paths, judge, b))
+        scene.calls.start_plan(b.plan, b.pool, b.forecast, scene.judge, state, seat, b.everywhere, WAVE, MIN_GAIN)
         meter.spent = 1
         in_time = meter.grow(scene, b.plan, b.pool)
         if not in_time:
-            close_plan(b.plan, b.pool, b.forecast)
-        keep(b.kept, b.plan)
+            scene.calls.close_plan(b.plan, b.pool, b.forecast)
+        scene.calls.keep(b.kept, b.plan)
         if in_time and self._begin_replies(scene, b, seat, meter):
             self._think_again(scene, b, meter, rng)
         kept = b.kept
@@ -113,12 +110,12 @@ class OrbitSearch:
 
     def _begin_replies(self, scene: Scene, b: _Buffers, seat: int, meter: Meter) -> bool:
         """Judge the plan by the opponents' answers, which stay in the forecast; False when the budget ended."""
-        send_kept(scene.forecast, seat, b.kept, -1)
+        scene.calls.send_kept(scene.forecast, seat, b.kept, -1)
         in_time = b.replies.begin(scene, seat, meter)
-        send_kept(scene.forecast, seat, b.kept, 1)
+        scene.calls.send_kept(scene.forecast, seat, b.kept, 1)
         if not in_time or not self._judge(scene, b, meter):
             return False
-        keep(b.kept, b.plan)
+        scene.calls.keep(b.kept, b.plan)
         b.replies.accept()
         return True
 
@@ -126,7 +123,7 @@ class OrbitSearch:
         """Set the plan's value to what the answers to it leave; they stay in the forecast. False: too late."""
         if not b.replies.answer(scene, b.plan, meter):
             return False
-        b.plan.value[0] = log_odds(scene.forecast, scene.judge, b.plan.at[SEAT])
+        b.plan.value[0] = scene.calls.log_odds(scene.forecast, scene.judge, b.plan.at[SEAT])
         meter.spent += 1
         return True
 
@@ -136,9 +133,9 @@ class OrbitSearch:
         failed = 0
         made = np.zeros(0, np.int64)  # the first time nothing is taken back: what do the answers ask for?
         while failed < PATIENCE and not meter.late():
-            b.replies.unsettle(plan, pool)
+            b.replies.unsettle(scene, plan, pool)
             out = rng.permutation(made)[: 1 + int(rng.integers(2))]
-            take_back(plan, pool, scene.forecast, scene.judge, out)
+            scene.calls.take_back(plan, pool, scene.forecast, scene.judge, out)
             meter.spent += 1
             if failed:  # the longer nothing helps, the more of what was looked at is left out
                 plan.banned[: pool.at[0]] |= rng.random(pool.at[0]) < failed / (2 * PATIENCE)
@@ -150,14 +147,21 @@ class OrbitSearch:
             if not self._judge(scene, b, meter):
                 return
             if plan.value[0] > kept.value[0] + 1e-9:
-                keep(kept, plan)
+                scene.calls.keep(kept, plan)
                 b.replies.accept()
                 failed = 0
             else:
-                go_back(plan, scene.forecast, kept)
+                scene.calls.go_back(plan, scene.forecast, kept)
                 b.replies.reinstate(scene)
                 failed += 1
             made = np.unique(plan.made[: plan.at[N_PLAN]])
+
+    def _calls_for(self, pos: Position, paths: PathTable, judge: Judge, b: _Buffers) -> Calls:
+        """All but the position is of this search's own making, and always of the same types."""
+        key = layout(pos.board) + layout(pos.state)
+        if key not in self._calls:
+            self._calls[key] = settled_calls(pos, paths, b.forecast, judge, b.plan, b.pool, b.kept, b.everywhere)
+        return self._calls[key]
 
     def _buffers_for(self, pos: Position) -> _Buffers:
         key = pos.state.p_x.shape[0], int(pos.board.cfg[EPISODE])

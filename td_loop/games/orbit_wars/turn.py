@@ -36,7 +36,7 @@ from td_loop.games.orbit_wars.state import (
     Board,
     State,
 )
-from td_loop.kernels import inlined, kernel
+from td_loop.kernels import allocating, inlined, kernel
 
 MAX_SEATS = 4
 OFF_BOARD = -99.0  # where a comet waits between its spawn and its first step, within one turn
@@ -54,7 +54,7 @@ class Scratch(NamedTuple):
     arrivals: I64  # [C, MAX_SEATS] ships that reach each planet in this turn
 
 
-@kernel
+@allocating
 def make_scratch(capacity: int) -> Scratch:
     """Buffers for states of planet capacity `capacity`."""
     return Scratch(
@@ -327,7 +327,7 @@ def advance(board: Board, s: State, moves: F64, first: int, last: int, w: Scratc
     settle(board, s, w)
 
 
-@kernel
+@allocating
 def tick(board: Board, s: State, moves: F64) -> None:
     """One turn, in place.
 

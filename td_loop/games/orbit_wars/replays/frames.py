@@ -45,7 +45,7 @@ from td_loop.games.orbit_wars.state import (
     State,
 )
 from td_loop.games.orbit_wars.turn import advance, make_scratch
-from td_loop.kernels import kernel
+from td_loop.kernels import allocating, kernel
 
 # What `compare` found different; FIELDS names them for messages.
 SAME = 0
@@ -183,7 +183,7 @@ def compare(f: Frames, turn: int, s: State, spawn: I64) -> tuple[int, int, float
     return SAME, 0, 0.0, 0.0
 
 
-@kernel
+@allocating
 def follow(
     f: Frames, board: Board, s: State, moves: F64, moves_end: I64, stepwise: bool
 ) -> tuple[int, int, int, float, float]:
