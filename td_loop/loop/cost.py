@@ -15,13 +15,13 @@ from statistics import median
 
 from td_loop.loop.config import RunConfig
 
-SEARCH_CONTENT_S = 0.018
+SEARCH_CONTENT_S = 0.046
 """Mean time after which a search with no limit is content; taken to be exponentially distributed."""
 PREPARE_START_S = 2.0
 """Start the stage and its workers, load kernels, open the replays."""
 PREPARE_ROW_S = 2e-4
 """One row outside its search, on one worker: read the frame, features, the engine's step, V."""
-EVALS_PER_S = 60_000.0
+EVALS_PER_S = 330_000.0
 """Candidates that one worker's search evaluates in a second; what `budget_evals` is worth in time."""
 FIT_START_S = 3.2
 """Import torch, read and arrange the rows, the baseline."""

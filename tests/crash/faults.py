@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -305,6 +306,9 @@ _EVENTS: dict[str, Callable[..., None]] = {
 
 def _kill_session() -> None:
     """End every process of the run, this one last, with no chance to do anything."""
+    if threading.current_thread() is threading.main_thread():
+        # The end of the driver is a SIGTERM to this stage (the lifeline), which may be quicker than our own end.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for pid in session_members(os.getsid(0)):
         if pid != os.getpid():
             os.kill(pid, signal.SIGKILL)

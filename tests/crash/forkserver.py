@@ -65,11 +65,13 @@ def _preload() -> None:
     import td_loop.loop.driver
     import td_loop.prepare.run
     import td_loop.worker  # noqa: F401
+    from td_loop import journal
     from td_loop.value.evaluate import evaluate
     from td_loop.value.model import SplineValue
     from tests.toy_game import GAME
 
     torch.set_num_threads(1)
+    journal.SYNC_S = 0.0  # or how often a journal is synced would depend on how busy the machine is
     f = len(GAME.feature_names)
     value = SplineValue(np.tile(np.arange(3.0), (f, 1)), np.zeros((2, f, 3)), GAME.feature_names, {})
     evaluate(value, np.zeros((1, 4, f), np.float32), np.array([2], np.int8), np.ones((1, 4), bool))
