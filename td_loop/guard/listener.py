@@ -84,6 +84,12 @@ class Listener:
             self._source = open_source(where, at)
         return self._source
 
+    @property
+    def never_heard(self) -> bool:
+        """Whether nothing was ever said in this folder, not even what could not be read."""
+        said = {"telemetry", "foreign"} & set(self._faults.counts)
+        return self.watch.last is None and self.watch.furthest < 0 and not said
+
     def close(self) -> None:
         """Listen no more."""
         if self._source is not None:
