@@ -243,7 +243,7 @@ class Listener:
             return
         if watch.attempt == self.watch.attempt:
             self.watch, self._saved, self.known = watch, saved, True
-            self.values = {name: float(x) for name, x in saved.values.items()}
+            self.values = saved.values
         else:
             self.watch = replace(self.watch, furthest=watch.furthest)
         self._faults.counts.update(saved.faults)
