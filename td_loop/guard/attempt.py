@@ -14,7 +14,6 @@ from td_loop.guard.health import Finding
 from td_loop.guard.sources import Poll, Source
 from td_loop.guard.stop import Family, Proof, stop
 from td_loop.signals import Signals
-from td_loop.text import duration
 
 HINT_S = 60.0
 """Seconds without a first record after which the guard says what may be missing."""
@@ -148,7 +147,7 @@ class Attempt:
 
     def _silent(self, silence: Silence, warn: Callable[[str, str], None]) -> Trip | None:
         if not self._heard and self._idle > HINT_S:
-            self._once("no telemetry", no_telemetry(self._source.address(), self._idle), warn)
+            self._once("no telemetry", no_telemetry(self._source.address()), warn)
         if silence.settings is None:
             return None
         finding = stalled(silence.settings, self._idle, first=not self._heard)
@@ -165,10 +164,10 @@ class Attempt:
             warn(kind, text)
 
 
-def no_telemetry(address: str, seconds: float) -> str:
+def no_telemetry(address: str) -> str:
     """What to do about a worker that says nothing."""
     return (
-        f"no telemetry after {duration(seconds)}: nothing was written to {address}; let the training call "
+        f"no telemetry so far: no record was written to {address}; let the training call "
         "td_loop.guard.Telemetry().log(step, ...) for every batch, or write lines to $TD_GUARD_TELEMETRY"
     )
 

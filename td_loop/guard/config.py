@@ -19,8 +19,8 @@ from td_loop.guard.panel import Panel
 
 FILE = "file"
 """The telemetry address that means a file in the guard's folder, one an attempt."""
-PLACES = ("from_step", "to_step", "from_time", "to_time")
-"""What stands in braces in the purge command."""
+PLACES = {"from_step": 0, "to_step": 0, "from_time": 0.0, "to_time": 0.0}
+"""What stands in braces in the purge command, with an example each."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,17 @@ class PurgeSettings(Settings):
         super().__post_init__()
         words: Any = self.command  # what TOML has may be anything
         if isinstance(words, str):
-            words = shlex.split(words)
+            try:
+                words = shlex.split(words)
+            except ValueError as e:
+                self._refuse("command", f"{e}; write a list of words")
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
             self._refuse("command", 'must be a list of words, as in ["python", "purge.py", "{from_step}"]')
         object.__setattr__(self, "command", tuple(words))
         for word in self.command:
             try:
-                word.format(**dict.fromkeys(PLACES, ""))
-            except (KeyError, IndexError, ValueError) as e:
+                word.format(**PLACES)
+            except (LookupError, ValueError, AttributeError, TypeError) as e:
                 must = f"{word!r}: in braces may stand {', '.join(PLACES)}; double a brace that is meant as such"
                 raise UsageError(f"[purge] command: {must}") from e
 

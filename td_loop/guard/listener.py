@@ -84,6 +84,12 @@ class Listener:
             self._source = open_source(where, at)
         return self._source
 
+    @property
+    def never_heard(self) -> bool:
+        """Whether nothing was ever said in this folder, not even what could not be read."""
+        said = {"telemetry", "foreign"} & set(self._faults.counts)
+        return self.watch.last is None and self.watch.furthest < 0 and not said
+
     def close(self) -> None:
         """Listen no more."""
         if self._source is not None:
@@ -237,7 +243,7 @@ class Listener:
             return
         if watch.attempt == self.watch.attempt:
             self.watch, self._saved, self.known = watch, saved, True
-            self.values = {name: float(x) for name, x in saved.values.items()}
+            self.values = saved.values
         else:
             self.watch = replace(self.watch, furthest=watch.furthest)
         self._faults.counts.update(saved.faults)

@@ -7,6 +7,9 @@ is a metric; those of METRICS have a meaning to the detectors, any other is kept
 is not finite is one of the strings "NaN", "Infinity", "-Infinity". A metric that was not measured is left out:
 absent is absent, and never healthy or sick. null means the same as leaving it out.
 
+Many writers put such a value without quotes, which is no JSON: NaN (Python's json), nan, inf (printf). It is read
+all the same: else a run would go unseen from the moment at which it diverges.
+
 `attempt` (whole number) is TD_GUARD_ATTEMPT of the process that wrote the line: lines of a process that was
 stopped and writes late are told by it. `time` is the writer's clock (Unix seconds), for people alone: nothing is
 decided by it. `checkpoint` announces, beside or without metrics, a file or folder that has been saved completely
@@ -16,6 +19,7 @@ at `step`; with `"initial": true` it is what training starts from, which no batc
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,10 +39,15 @@ METRICS: Mapping[str, str] = {
 MAX_LINE = 1 << 16
 """Bytes that a line may have, newline included. A longer one is no telemetry."""
 
+MAX_WHOLE = 2**63 - 1
+"""The largest step and attempt. A larger one is a fault of the writer's, and fits neither JSON nor arrays."""
+
 OWN_KEYS = frozenset({"step", "attempt", "time", "checkpoint", "initial"})
 """Keys of a line that are no metrics."""
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_BARE = re.compile(rb"(:\s*)(?:\+|(-))?(?:(nan)|inf(?:inity)?)(?=\s*[,}])", re.IGNORECASE)
+"""A value that is not finite and stands without quotes."""
 
 
 class BadLine(ValueError):
@@ -117,14 +126,14 @@ def parse(line: bytes) -> Record:
     if len(line) > MAX_LINE:
         raise BadLine(f"has {len(line)} bytes, a line may have {MAX_LINE}")
     try:
-        found = orjson.loads(line)
+        found = _loads(line)
     except orjson.JSONDecodeError as e:
         raise BadLine(f"is no JSON ({e})") from e
     if not isinstance(found, dict):
         raise BadLine("is no JSON object")
     step = _whole(found.get("step"))
     if step is None:
-        raise BadLine(f"'step' is {found.get('step')!r}, must be a whole number from 0")
+        raise BadLine(f"'step' is {found.get('step')!r}, must be a whole number from 0 and below 2^63")
     checkpoint = found.get("checkpoint")
     return Record(
         step=step,
@@ -138,11 +147,26 @@ def parse(line: bytes) -> Record:
     )
 
 
+def _loads(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        quoted = _BARE.sub(_quoted, line)
+        if quoted == line:
+            raise
+        return orjson.loads(quoted)
+
+
+def _quoted(found: re.Match[bytes]) -> bytes:
+    colon, minus, nan = found.groups(default=b"")
+    return colon + (b'"NaN"' if nan else b'"' + minus + b'Infinity"')
+
+
 def _whole(x: object) -> int | None:
-    """A whole number from 0; None if it is none. 3.0 is one: some loggers write all numbers as floats."""
+    """A whole number from 0 to MAX_WHOLE; None if it is none. 3.0 is one: some loggers write all as floats."""
     if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) or x < 0 or x != int(x):
         return None
-    return int(x)
+    return n if (n := int(x)) <= MAX_WHOLE else None
 
 
 def _number(x: object) -> float | None:

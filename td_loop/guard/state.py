@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from td_loop.errors import DataError
-from td_loop.files import read_json, write_json
+from td_loop.files import as_float, read_json, write_json
 from td_loop.guard.sources import Position
 
 STATE = "state.json"
@@ -47,11 +47,26 @@ def read_state(folder: Path) -> Saved | None:
     path = folder / STATE
     if not path.exists():
         return None
-    found = read_json(path)
+    remedy = "remove it, then run again: snapshots and breaker are whole without it, the detectors begin anew"
     try:
-        return Saved(**found)
-    except TypeError as e:
-        raise DataError(f"{path}: is no state of a guard ({e}); remove it, then run again") from e
+        return _checked(Saved(**read_json(path)))
+    except DataError as e:
+        raise DataError(f"{path}: is damaged ({e}); {remedy}") from e
+    except (TypeError, ValueError, AttributeError) as e:
+        raise DataError(f"{path}: is no state of a guard ({e}); {remedy}") from e
+
+
+def _checked(found: Saved) -> Saved:
+    """What was read, if whoever shows it can rely on the kinds of its parts. `watch` is `restored` or refused."""
+    for part in (found.watch, found.position, found.watch.get("counts", {}), found.watch.get("steps", {})):
+        if not isinstance(part, Mapping):
+            raise TypeError(f"{part!r} is no table")
+    return replace(
+        found,
+        faults={kind: int(n) for kind, n in found.faults.items()},
+        values={name: as_float(x) for name, x in found.values.items()},
+        time=float(found.time),
+    )
 
 
 class StateFile:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from td_loop.errors import DataError
-from td_loop.files import as_float, read_json
+from td_loop.files import read_json
 from td_loop.guard.breaker import Event, Transition, replay
 from td_loop.guard.breaker_log import NAME as LOG
 from td_loop.guard.breaker_log import read_log
@@ -86,7 +86,7 @@ def status_text(found: Json) -> str:
         lines.append(
             f"  telemetry   step {_or_dash(t['step'])}, {t['health']}, {_ago(t['saved'])}; records: {counts}"
         )
-        values = [f"{name} {as_float(t['values'][name]):.3g}" for name in METRICS if name in t["values"]]
+        values = [f"{name} {t['values'][name]:.3g}" for name in METRICS if name in t["values"]]
         if values:
             lines.append("              " + "  ".join(values))
     lines += _snapshot_lines(found["snapshots"], found["active"])

@@ -117,11 +117,20 @@ class Store:
                 already, before a kill, is returned once more.
             StorageError: the disk is full, read-only or failing. The checkpoint is where it was.
         """
-        real = announced.resolve()
-        if not real.exists() and (known := self._known(announced, step, attempt)) is not None:
+        try:
+            real = announced.resolve()
+            there = real.exists()
+        except (OSError, ValueError, RuntimeError) as e:  # a null byte in it; links that lead in a circle
+            raise DataError(f"{str(announced)[:200]!r}: cannot be a file or folder: {e}"[:500]) from e
+        if not there and (known := self._known(announced, step, attempt)) is not None:
             return known
         if self.folder.resolve().is_relative_to(real):
             raise DataError(f"{announced}: holds the guard's own folder, and cannot be a checkpoint; see --dir")
+        if real in {(self.folder / name).resolve() for name in (SNAPSHOTS, STAGING, QUARANTINE)}:
+            raise DataError(
+                f"{announced}: is a folder of the guard's own; save each checkpoint under a name of its own in "
+                "$TD_GUARD_STAGING, and announce that"
+            )
         taken = {entry.name for name in (SNAPSHOTS, QUARANTINE) for entry in (self.folder / name).iterdir()}
         name = rules.folder_name(step, attempt, taken)
         new = Snapshot(
@@ -137,7 +146,7 @@ class Store:
             source=str(announced.absolute()),
         )
         ours = real.is_relative_to(self.staging.resolve()) and not announced.is_symlink()
-        if ours and real.exists() and real.stat().st_dev == (self.folder / SNAPSHOTS).stat().st_dev:
+        if ours and there and real.stat().st_dev == (self.folder / SNAPSHOTS).stat().st_dev:
             digests, size = payload.seal(real)
             new = replace(new, sha256=_renamed(digests, real.name, new.payload), bytes=size)
             with atomic_folder(self._folder(new)) as folder:

@@ -18,7 +18,7 @@ from pathlib import Path
 from td_loop.errors import DataError, StorageError, TdLoopError
 from td_loop.guard import environment as env
 from td_loop.guard import snapshots as rules
-from td_loop.guard.attempt import Attempt, Silence, Trip
+from td_loop.guard.attempt import Attempt, Silence, Trip, no_telemetry
 from td_loop.guard.breaker import Breaker, Event, State, Transition, replay
 from td_loop.guard.breaker_log import NAME as LOG
 from td_loop.guard.breaker_log import BreakerLog
@@ -148,6 +148,13 @@ class Supervisor:
         code = proof.exit_code if proof.exit_code >= 0 else 128 - proof.exit_code
         stable = rules.stable(self._store.all)
         furthest = self._listener.watch.furthest
+        if proof.how != "by itself":
+            n = len(proof.processes) - 1
+            self._console.say(
+                f"ended {n} process{'es' if n > 1 else ''} that the worker left behind ({proof.how})"
+            )
+        if code == 0 and self._listener.never_heard:
+            self._faults.add("no telemetry", no_telemetry(self._listener.source.address()))
         if code == 0 or self._config.run.on_crash == "exit":
             self._console.say(f"the worker ended with {code}; {_kept(self._store)}")
             return code

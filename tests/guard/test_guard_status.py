@@ -127,12 +127,6 @@ def test_a_reset_is_refused_while_a_guard_works(diverged: Path, capfd: Capfd) ->
     assert "stop it first" in capfd.readouterr().err
 
 
-def test_a_damaged_state_is_a_data_error_that_says_what_to_do(diverged: Path, capfd: Capfd) -> None:
-    (diverged / "state.json").write_text('{"odd": 1}')
-    assert main(["guard", "status", "--dir", str(diverged)]) == 65
-    assert "state.json: is no state of a guard" in capfd.readouterr().err
-
-
 def test_a_postmortem_is_written_and_its_audits_are_told(diverged: Path, capfd: Capfd) -> None:
     config = diverged / "guard.toml"
     config.write_text("[audit]\nclip_norm = 0.5\n")
@@ -146,3 +140,27 @@ def test_a_postmortem_is_written_and_its_audits_are_told(diverged: Path, capfd: 
     assert found["trip"]["step"] == 23
     assert found["stable_step"] == 10
     assert found["telemetry"]["attempt"] == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "{",
+        "[]",
+        '{"odd": 1}',
+        '{"watch": 3, "telemetry": "x", "position": {}}',
+        '{"watch": {"counts": 3}, "telemetry": "x", "position": {}}',
+        '{"watch": {}, "telemetry": "x", "position": 3}',
+        '{"watch": {}, "telemetry": "x", "position": {}, "values": {"kl": [1]}}',
+        '{"watch": {}, "telemetry": "x", "position": {}, "faults": {"kl": "many"}}',
+        '{"watch": {}, "telemetry": "x", "position": {}, "time": "noon"}',
+    ],
+)
+def test_a_damaged_state_is_an_error_that_says_what_to_do(tmp_path: Path, capfd: Capfd, damage: str) -> None:
+    (tmp_path / "lock").touch()
+    (tmp_path / "state.json").write_text(damage)
+    for command in (["status", "--dir", str(tmp_path)], ["run", "--dir", str(tmp_path), "--", "true"]):
+        assert main(["guard", *command]) == 65
+        err = capfd.readouterr().err
+        assert str(tmp_path / "state.json") in err
+        assert "remove it, then run again" in err

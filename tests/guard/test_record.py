@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +37,37 @@ def test_values_that_are_not_finite_survive() -> None:
     assert found.values["reward"] == -math.inf
 
 
+@pytest.mark.parametrize(
+    ("spelled", "value"),
+    [
+        ("NaN", "nan"),
+        ("nan", "nan"),
+        ("-nan", "nan"),
+        ("Infinity", "inf"),
+        ("-Infinity", "-inf"),
+        ("inf", "inf"),
+        ("+inf", "inf"),
+        ("-inf", "-inf"),
+        ("INF", "inf"),
+    ],
+)
+def test_values_that_are_not_finite_may_stand_without_quotes(spelled: str, value: str) -> None:
+    line = f'{{"kl": {spelled}, "entropy":{spelled},"step": 3, "lr": 0.1, "reward" : {spelled} }}\n'
+    found = parse(line.encode())
+    assert {name: str(x) for name, x in found.values.items()} == {
+        "kl": value,
+        "entropy": value,
+        "lr": "0.1",
+        "reward": value,
+    }
+
+
+def test_the_largest_step_fits_into_arrays_and_json() -> None:
+    step = parse(b'{"step": 9223372036854775807}').step
+    assert int(np.array([step], dtype=np.int64)[0]) == step
+    assert parse(encode(Record(step))).step == step
+
+
 def test_what_is_no_number_is_absent() -> None:
     line = b'{"step": 1, "kl": null, "phase": "warmup", "tags": [1], "done": true, "lr": 0.1, "entropy": "1.5"}'
     assert parse(line) == Record(step=1, values={"lr": 0.1})
@@ -50,7 +82,10 @@ def test_a_step_may_be_written_as_a_float() -> None:
     [
         (b"", "no JSON"),
         (b'{"step": 12, "kl": 0.0', "no JSON"),
-        (b'{"step": 12, "kl": NaN}', "no JSON"),
+        (b'{"step": 12, "kl": NaN} {', "no JSON"),
+        (b'{"step": 12, "kl": nano}', "no JSON"),
+        (b'{"step": 9223372036854775808}', "'step' is 9223372036854775808, must be .* below 2"),
+        (b'{"step": 1e300}', "'step' is 1e"),
         (b"[1, 2]", "no JSON object"),
         (b'{"kl": 0.1}', "'step' is None"),
         (b'{"step": -1}', "'step' is -1"),

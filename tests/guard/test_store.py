@@ -104,10 +104,15 @@ def odd(folder: Path) -> dict[str, Path]:
     (folder / "pipes").mkdir()
     os.mkfifo(folder / "pipes" / "pipe")
     (folder / "dangling").symlink_to("nowhere")
-    return {name: folder / name for name in ("nothing", "empty", "pipes", "dangling")}
+    (folder / "circle").symlink_to("circle")
+    names = {"null byte": "a\0b", "too long": "x" * 300, "far too long": "x" * 5000}
+    return {name: folder / names.get(name, name) for name in ODD}
 
 
-@pytest.mark.parametrize("which", ["nothing", "empty", "pipes", "dangling"])
+ODD = ["nothing", "empty", "pipes", "dangling", "circle", "null byte", "too long", "far too long"]
+
+
+@pytest.mark.parametrize("which", ODD)
 @pytest.mark.parametrize("inside", [True, False], ids=["staging", "elsewhere"])
 def test_what_is_no_checkpoint_is_refused_and_nothing_has_changed(
     store: Store, tmp_path: Path, which: str, inside: bool
@@ -118,13 +123,24 @@ def test_what_is_no_checkpoint_is_refused_and_nothing_has_changed(
         take(store, place, 2)
     assert Store(store.folder).all == (one,)
     assert read(store.active) == "weights 1"
-    assert place.is_symlink() or place.exists() == (which != "nothing")
+    if which in ("empty", "pipes"):
+        assert place.exists()
 
 
 def test_a_folder_above_the_guards_own_is_no_checkpoint(store: Store) -> None:
     for path in (store.folder, store.folder.parent, Path("/")):
         with pytest.raises(DataError, match="holds the guard's own folder"):
             take(store, path, 2)
+
+
+@pytest.mark.parametrize("name", ["staging", "snapshots", "quarantine"])
+def test_a_folder_of_the_guards_own_is_no_checkpoint(store: Store, name: str) -> None:
+    one = stable(store, 1)
+    saved(store.staging, "model", "weights 2")
+    with pytest.raises(DataError, match="under a name of its own in"):
+        take(store, store.folder / name, 2)
+    assert Store(store.folder).all == (one,)
+    assert read(store.staging / "model") == "weights 2"
 
 
 def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(

@@ -181,6 +181,7 @@ def test_what_is_wrong_in_the_telemetry_is_said_and_survived(tmp_path: Path, cap
         *HEALTHY,
         ["raw", "no json\n"],
         ["raw", '{"step": 21, "kl": 9, "attempt": 4}\n' * 5],
+        ["raw", '{"step": 1e300, "kl": 0.01}\n{"step": 20, "checkpoint": "a\\u0000b"}\n'],
         ["jump", 2],
         ["train", 3],
         ["raw", '{"step": 6, "kl": 9'],
@@ -192,7 +193,7 @@ def test_what_is_wrong_in_the_telemetry_is_said_and_survived(tmp_path: Path, cap
     assert "steps went back from 20 to 3" in err
     assert err.count("came in attempt 0") == 1  # the others are counted
     found = json.loads((tmp_path / "state.json").read_text())
-    assert found["faults"] == {"telemetry": 1, "foreign": 5, "backwards": 1}
+    assert found["faults"] == {"telemetry": 2, "snapshot": 1, "foreign": 5, "backwards": 1}
 
 
 def test_a_name_that_is_used_again_in_staging_is_told(tmp_path: Path, capfd: Capfd) -> None:
@@ -230,11 +231,26 @@ def test_a_worker_that_never_says_anything_is_explained(
     monkeypatch.setattr(attempt, "no_telemetry", lambda *args: go.touch() or REAL_HINT(*args))
     assert guard(tmp_path / "g", [["until", str(go)]]) == 0
     err = capfd.readouterr().err
-    assert err.count("no telemetry after") == 1
+    assert err.count("no telemetry so far") == 1  # though it ended without any, too
     assert "g/telemetry.a0.jsonl; let the training call td_loop.guard.Telemetry()" in err
 
 
 REAL_HINT = attempt.no_telemetry
+
+
+def test_a_short_run_that_never_says_anything_is_explained_too(tmp_path: Path, capfd: Capfd) -> None:
+    assert guard(tmp_path / "silent", []) == 0
+    assert "no telemetry so far: no record was written to" in capfd.readouterr().err
+    assert guard(tmp_path / "garbled", [["raw", "epoch 1\n"]]) == 0
+    assert guard(tmp_path / "crashed", [["exit", 3]]) == 3
+    assert guard(tmp_path / "heard", [["train", 1]]) == 0
+    assert "no telemetry" not in capfd.readouterr().err
+
+
+def test_what_a_worker_left_running_is_ended_and_told(tmp_path: Path, capfd: Capfd) -> None:
+    there = str(tmp_path / "there")
+    assert guard(tmp_path / "g", [["train", 1], ["stray", there], ["until", there]]) == 0
+    assert "guard: ended 1 process that the worker left behind (SIGTERM)" in capfd.readouterr().err
 
 
 def test_a_checkpoint_that_cannot_be_kept_costs_no_training(
