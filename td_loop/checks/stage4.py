@@ -98,7 +98,8 @@ def stopped_by_guard(exit_code: int, guard: Mapping[str, Any]) -> Verdict:
         guard: its `trips` (at least one: attempt, step, reason) and the `retries` that it used.
     """
     last = guard["trips"][-1]
-    retries = f" after {guard['retries']} retries" if guard["retries"] else ""
+    tries = guard["retries"]
+    retries = f" after {tries} {'retry' if tries == 1 else 'retries'}" if tries else ""
     message = f"the guard stopped fit at step {last['step']}{retries}: {last['reason']}"
     aborted = {"reason": "guard", "step": last["step"], "guard": last["reason"]}
     return Verdict("S4.2", Severity.HARD, False, message, {"exit_code": exit_code, "aborted": aborted})

@@ -22,8 +22,9 @@ class Child:
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], log: Path, *, echo: bool) -> None:
         """Start it.
 
-        It has no standard input. It dies with us, however we end: the kernel sees to that, and those that it
-        starts find a pipe that is closed then (`$TD_LOOP_LIFELINE`).
+        It has no standard input. It dies with us, however we end: the kernel sees to that. What it starts in
+        turn finds a pipe that is closed then (`$TD_LOOP_LIFELINE`); a program that does not watch it lives on
+        after a SIGKILL of ours, until the next guard of the folder ends it.
 
         Args:
             argv: command line.

@@ -214,9 +214,10 @@ class Supervisor:
             if not self._breaker.locked:
                 raise
         if self._breaker.locked:
+            tries = self._breaker.retries
             raise Locked(
-                f"{self._folder}: the breaker is locked after {self._breaker.retries} retries; `td-loop guard "
-                "postmortem` says what the telemetry shows, `td-loop guard reset` lets it run again"
+                f"{self._folder}: the breaker is locked after {tries} {'retry' if tries == 1 else 'retries'}; "
+                "`td-loop guard postmortem` says what the telemetry shows, `td-loop guard reset` lets it run again"
             )
         self._signals.check()
         assert back.target is not None

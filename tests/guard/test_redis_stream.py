@@ -80,12 +80,12 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def take(source: Source, n: int) -> list[int]:
-    """The steps of the next `n` records, and no faults."""
+def take(source: Source, n: int, but: str | None = None) -> list[int]:
+    """The steps of the next `n` records, and no faults, but for those that say `but`."""
     steps: list[int] = []
     while len(steps) < n:
         poll = source.poll()
-        assert poll.faults == []
+        assert [fault for fault in poll.faults if but is None or but not in fault] == []
         steps += [r.step for r in poll.records]
         time.sleep(0.005)
     return steps
@@ -155,7 +155,8 @@ def test_lines_wait_while_the_server_is_away_and_the_stream_begins_anew(server: 
     assert "the server does not answer" in faults[0]
     server.start()
     telemetry.log(4)
-    assert take(source, 3) == [2, 3, 4]
+    # On a busy machine it may notice once more that the server was away.
+    assert take(source, 3, but="the server does not answer") == [2, 3, 4]
     assert telemetry.lost == 0
 
 
