@@ -47,6 +47,7 @@ from td_loop.games.orbit_wars.propose import (
     propose_group,
     propose_single,
 )
+from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.state import F64, N_FLEETS, Action, Board, Position, State, copy_state
 from td_loop.games.orbit_wars.turn import advance, launch, make_scratch
 from td_loop.kernels import allocating, cache_dir, kernel
@@ -76,14 +77,14 @@ def resimulated_per_second(pos: Position, seat: int, action: Action, v: SplineVa
         v.knots, v.coef[segment_of(board.n_players)], alive(pos), tally, np.zeros((4, N_FEATURES), np.float32)
     )
     paths = path_table(board)
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(repeats):
         for now, then in zip(state, start, strict=True):
             now[: len(then)] = then
         play_on(board, state, seat, action[0], MARK_FAR)
         begin(fc, board, paths, state)
         log_odds(fc, judge, seat)
-    return repeats / (time.perf_counter() - began)
+    return repeats / (time.thread_time() - began)
 
 
 @kernel
@@ -174,12 +175,12 @@ def main() -> None:
     args = parser.parse_args()
     GAME.compile()
     v = load_weights(args.weights, feature_names=GAME.feature_names)
-    search = GAME.make_search(v)
+    search = OrbitSearch(v, clock=time.thread_time)  # what else the machine does is not counted
 
     def think(pos: Position, seat: int, seconds: float, seed: int) -> tuple[Action, int, float]:
-        began = time.perf_counter()
+        began = time.thread_time()
         decision = search(pos, seat, Budget(seconds=seconds), np.random.default_rng(seed))
-        return decision.action, decision.evals, time.perf_counter() - began
+        return decision.action, decision.evals, time.thread_time() - began
 
     chosen = frames(args.replays, args.frames)
     think(*chosen[0], args.short, 0)
