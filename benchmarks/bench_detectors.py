@@ -243,6 +243,8 @@ def main() -> int:
     for (style, n), k in sorted(by_style.items()):
         if k and n != ANY:
             print(f"false alarms: {style}, {n}: {k}")
+    dips = [o for o in outcomes if o.kind == "late dip"]
+    print(f"late dips that tripped: {sum(o.alarms[ANY] > 0 for o in dips)} of {len(dips)}")
     print(f"\n{alarms} false alarms in {steps:,} steps without a fault: {1e5 * alarms / steps:.2f} per 100,000")
     return 1 if missed or alarms > ALLOWED * steps else 0
 

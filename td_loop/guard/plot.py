@@ -60,9 +60,9 @@ def png(metrics: Mapping[str, Series], trip_step: int | None, limits: Mapping[st
         for step in bad[-100:]:
             ax.axvline(step, color="tab:red", linewidth=0.5, alpha=0.4)
         if name in limits:
-            ax.axhline(limits[name], color="tab:orange", linestyle="--", linewidth=0.9, label="limit")
+            ax.axhline(limits[name], color="tab:orange", linestyle="--", linewidth=0.9)
         if trip_step is not None:
-            ax.axvline(trip_step, color="tab:red", linewidth=1.2, label="trip")
+            ax.axvline(trip_step, color="tab:red", linewidth=1.2)
         if logarithmic(good.values.tolist()):
             ax.set_yscale("log")
         ax.set_ylabel(name)

@@ -23,7 +23,7 @@ class Drift(Change):
         z      (level - median of the older half) / sigma of the older half, cut to +-`clip`
         sum    max(0, sum + z - allowance);  sick above limit / 2, trips above limit
 
-    The older half lags by a quarter to a whole window, so a drift does not drag its own reference along, as it
+    The older half lags by half a window to a whole one, so a drift does not drag its own reference along, as it
     would with the values just before. Medians of blocks are deaf to single outliers, and `clip` to a bad block.
 
     The value loss has a larger floor, because it grows with the returns while a policy learns. Entropy is not
