@@ -114,23 +114,26 @@ class Listener:
                 self._overwritten(record, path)
                 path = None
             if (trip := self._record(record, path, tell)) is not None:
-                self.only_steps(Poll(poll.records[i + 1 :]))
+                self._only_steps(Poll(poll.records[i + 1 :]))
                 return trip
         return None
 
-    def rest(self) -> Poll:
-        """All that is there, now that nobody writes any more."""
-        records: list[Record] = []
-        faults: list[str] = []
-        while True:
-            poll = self.source.poll()
-            records += poll.records
-            faults += poll.faults
-            if not poll.more and not poll.records:
-                return Poll(records, faults)
+    def hear_rest(self, tell: Callable[[int, Health], None]) -> Trip | None:
+        """Hear all that is there, now that nobody writes any more; piece by piece, for it may be a large file."""
+        trip: Trip | None = None
+        while (poll := self.source.poll()).more or poll.records or poll.faults:
+            if trip is None:
+                trip = self.hear(poll, tell)
+            else:
+                self._only_steps(poll)
+        return trip
 
-    def only_steps(self, poll: Poll) -> None:
-        """Of what comes after a trip it counts how far it went, and no more."""
+    def skip_rest(self) -> None:
+        """Of what came after a trip it counts how far it went, and no more."""
+        while (poll := self.source.poll()).more or poll.records or poll.faults:
+            self._only_steps(poll)
+
+    def _only_steps(self, poll: Poll) -> None:
         ours = [r.step for r in poll.records if r.attempt in (None, self.watch.attempt)]
         if ours:
             self.watch = replace(self.watch, last=max(self.watch.last or 0, *ours))

@@ -103,7 +103,7 @@ class Supervisor:
             if not self._breaker.is_stopped:
                 self._move(self._breaker.stopped(LEFT_OVER, t=time.time()))
             self._recover()
-        elif (trip := self._hear(self._listener.rest())) is not None:  # what it had no time to read
+        elif (trip := self._listener.hear_rest(self._tell)) is not None:  # what it had no time to read
             self._tripped(trip, None)
             self._recover()
         else:
@@ -129,10 +129,10 @@ class Supervisor:
             raise
         if trip is not None:
             self._tripped(trip, worker)
-            self._listener.only_steps(self._listener.rest())
+            self._listener.skip_rest()
         else:
             proof = worker.stop(self._config.run.grace_s, ask=self._signals.received is None)
-            trip = self._hear(self._listener.rest())  # its last words
+            trip = self._listener.hear_rest(self._tell)  # its last words
             if trip is None:
                 self._listener.save(now=True)
                 self._signals.check()
