@@ -283,7 +283,7 @@ def _drawdown(rng: np.random.Generator, c: Columns, onset: int) -> str:
     """Learning ends, and the reward falls from where it was: while it rises, a loss is only a slower rise."""
     c["reward"][onset:] = _held(c["reward"], onset, 100)
     if abs(c["reward"]).max() <= 1.0:  # self-play: one side begins to lose
-        c["reward"] = np.clip(c["reward"] - rng.uniform(0.6, 0.95) * _ramp(len(c["reward"]), onset, 20), -1.0, 1.0)
+        c["reward"] = np.clip(c["reward"] - rng.uniform(0.7, 0.95) * _ramp(len(c["reward"]), onset, 20), -1.0, 1.0)
         return "reward"
     lost = rng.uniform(0.5, 0.95) * _size(c, onset)
     c["reward"] = c["reward"] - lost * _ramp(len(c["reward"]), onset, int(rng.integers(5, 150)))

@@ -139,7 +139,7 @@ def test_time_that_runs_backwards_is_refused(seconds: float) -> None:
         (lambda: Jump.of("kl", {"bad": "sideways"}), "bad = 'sideways'", "one of 'up', 'down', 'both'"),
         (Jump, "metric = ''", "the name of a metric"),
         (lambda: Drift.of("kl", {"warmup": 500}), "warmup = 500", "at most blocks, 128"),
-        (lambda: Drift.of("kl", {"clip": 1.0}), "clip = 1.0", "above allowance, 3"),
+        (lambda: Drift.of("kl", {"clip": 1.0}), "clip = 1.0", "above allowance, 2.5"),
         (lambda: Stalled(after_s=0.0), "after_s = 0.0", "above 0"),
     ],
 )

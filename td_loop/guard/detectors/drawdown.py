@@ -34,8 +34,8 @@ from td_loop.guard.record import Record
 BLOCKS = 5
 """Blocks before anything is judged: four differences between them are the least that has a spread."""
 
-NOISE_BLOCKS = 100
-"""Blocks that noise is told from."""
+NOISE_BLOCKS = 50
+"""Blocks that noise is told from: early rewards, which are often the noisiest, must not count for ever."""
 
 FEW = 10.0
 """A spread from n blocks is taken 1 + FEW / n times: from few of them it may come out far too small."""

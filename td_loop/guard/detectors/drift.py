@@ -36,7 +36,7 @@ class Drift(Change):
 
     TABLE: ClassVar[str] = "detectors.drift"
     DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "kl": {"unit": 0.002},
+        "kl": {"unit": 0.002, "allowance": 2.5},
         "value_loss": {"unit": 1.0, "floor": 0.5},
         "grad_norm": {"unit": 0.1, "floor": 0.3},
     }
