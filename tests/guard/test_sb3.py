@@ -164,6 +164,18 @@ def test_checkpoints_are_announced_and_gone_on_from(guard: Path, monkeypatch: py
     assert model.policy.optimizer.param_groups[0]["lr"] == 0.5e-3
 
 
+def test_a_seed_settles_what_is_learned_from_the_start_and_from_a_checkpoint(guard: Path) -> None:
+    def weights(model: Any) -> bytes:
+        return b"".join(p.detach().numpy().tobytes() for p in model.learn(32).policy.parameters())
+
+    assert weights(ppo(seed=1)) == weights(ppo(seed=1)) != weights(ppo(seed=2))
+    ppo(seed=1).save(guard / "model.zip")
+    one, same, other = (
+        weights(PPO.load(guard / "model.zip", Walk(), device="cpu", seed=seed)) for seed in (5, 5, 6)
+    )
+    assert one == same != other
+
+
 def test_an_empty_replay_buffer_is_filled_before_learning_goes_on(
     guard: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

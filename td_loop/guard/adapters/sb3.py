@@ -3,15 +3,16 @@
     from td_loop.guard import resume_path, scaled, seed
     from td_loop.guard.adapters.sb3 import GuardCallback
 
+    ours = {"learning_rate": scaled(3e-4), "seed": seed(0)}
     if path := resume_path():
-        model = PPO.load(path, env, learning_rate=scaled(3e-4))
+        model = PPO.load(path, env, **ours)
     else:
-        model = PPO("MlpPolicy", env, learning_rate=scaled(3e-4))
-    model.set_random_seed(seed(0))
+        model = PPO("MlpPolicy", env, **ours)
     model.learn(100_000 - model.num_timesteps, GuardCallback(), reset_num_timesteps=False)
 
-A saved model brings its optimizer along, but the rate is the one that `load` is given. It brings no replay buffer:
-an algorithm that has one fills it anew, for `learning_starts` steps, before it learns on.
+A saved model brings its optimizer along, but rate and seed are those that `load` is given; a new one draws its
+first weights by the seed, too. A saved model brings no replay buffer: an algorithm that has one fills it anew, for
+`learning_starts` steps, before it learns on.
 
 One record is one round of optimisation, a call of the algorithm's `train`; its step is the number of environment
 steps so far, which a saved model keeps. Without the guard the callback does nothing.
