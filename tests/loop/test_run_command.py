@@ -16,7 +16,7 @@ import pytest
 from td_loop.cli import main
 from td_loop.cli.run import run as command
 from td_loop.loop import driver
-from td_loop.loop.config import Gate, RunConfig
+from td_loop.loop.config import Gate, Guard, RunConfig
 from td_loop.loop.presets import PRESETS
 from tests.loop.test_process import gone, wait_until
 
@@ -149,7 +149,7 @@ def test_defaults_of_the_command_are_those_of_the_config(configs: list[RunConfig
 
 
 def test_every_hyperparameter_has_a_flag() -> None:
-    assert set(RunConfig(gate=Gate.SPRT).hyperparams()) == set(inspect.signature(command).parameters) - {
+    assert set(RunConfig(gate=Gate.SPRT, guard=Guard.ABORT).hyperparams()) == set(inspect.signature(command).parameters) - {
         "ctx",
         "preset",
         "dry_run",
