@@ -170,7 +170,7 @@ def sac(rng: np.random.Generator, n: int) -> Columns:
     return {
         "entropy": most - 0.6 * most * learnt + 0.05 * wander(rng, n, 50.0) + 0.02 * heavy(rng, n),
         "value_loss": positive(rng, geometric(rng, 0.05, 1.0) * np.exp(rng.uniform(1, 2.5) * learnt), 0.35),
-        "grad_norm": positive(rng, geometric(rng, 1.0, 20.0) * np.exp(rng.uniform(0.0, 1.2) * learnt), 0.3),
+        "grad_norm": positive(rng, geometric(rng, 1.0, 20.0) * np.exp(rng.uniform(0.0, 2.0) * learnt), 0.3),
         "lr": np.full(n, 1e-3),
         "reward": means[ends],
     }
@@ -234,7 +234,7 @@ def _kl_spike(rng: np.random.Generator, c: Columns, onset: int) -> str:
 
 
 def _slow_drift(rng: np.random.Generator, c: Columns, onset: int) -> str:
-    """Times 4 to 7, and 15 to 40 for the value loss, which grows with the returns in healthy training, too.
+    """Times 4 to 7; 15 to 40 for value loss and gradient norm, which grow with the returns in healthy training.
 
     All below the fixed limits. A metric that lies near zero has nowhere visible to drift to.
     """
@@ -243,7 +243,7 @@ def _slow_drift(rng: np.random.Generator, c: Columns, onset: int) -> str:
     metric = str(rng.choice([m for m, x in here.items() if x > size[m]] or ["grad_norm"]))
     c[metric][onset:] = _held(c[metric], onset, 200)  # else a healthy decline may take the drift back
     ramp = _ramp(len(c[metric]), onset, int(rng.integers(300, 900)))
-    low, high = (15.0, 40.0) if metric == "value_loss" else (4.0, 7.0)
+    low, high = (4.0, 7.0) if metric == "kl" else (15.0, 40.0)
     c[metric] *= np.exp(ramp * math.log(geometric(rng, low, high)))
     if metric != "grad_norm":
         limit = {"kl": 0.05, "value_loss": 50.0}[metric]

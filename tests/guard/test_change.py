@@ -138,3 +138,21 @@ def test_a_drift_of_a_metric_that_can_go_wrong_both_ways() -> None:
     assert not any(f.trips for f in run(detector, calm.tolist()))
     assert any(f.trips for f in run(detector, fall.tolist()))
     assert "away" in next(f.why for f in run(detector, fall.tolist()) if f.trips)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_that_grow_with_the_returns_are_no_drift(seed: int) -> None:
+    medians = [3.4, 2.1, 2.4, 3.4, 4.2, 6.6, 11.9, 13.3, 12.3, 13.7, 16.7, 21.5, 24.0, 33.2, 34.9, 38.4]
+    every = 369  # rounds, of the critic of stable-baselines3's SAC while it learns Pendulum
+    x = np.interp(np.arange(16 * every), every * (np.arange(16) + 0.5), np.log(medians))
+    grown = np.exp(x) * noise(len(x), seed, level=1.0)
+    assert all(f.health is not Health.SICK for f in run(Drift.of("grad_norm"), grown.tolist()))
+    grown[3000:] *= np.exp(0.004 * np.arange(len(x) - 3000).clip(max=1000))
+    assert any(f.trips for f in run(Drift.of("grad_norm"), grown.tolist()))
+
+
+def test_gradients_that_were_next_to_nothing_may_come_back() -> None:
+    """As those of DQN do when its target network is renewed after thousands of rounds."""
+    calm = noise(300, level=0.04)
+    assert not any(f.trips for f in run(Jump.of("grad_norm"), [*calm, *[2.5] * 20]))
+    assert any(f.trips for f in run(Jump.of("grad_norm"), [*calm, *[250.0] * 3]))

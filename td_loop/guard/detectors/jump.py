@@ -33,7 +33,7 @@ class Jump(Change):
         "kl": {"unit": 0.002},
         "entropy": {"bad": "down", "unit": 0.1},
         "value_loss": {"unit": 1.0},
-        "grad_norm": {"unit": 0.1},
+        "grad_norm": {"unit": 1.0},
     }
 
     limit: float = number(8.0, 0.0, above=True)
