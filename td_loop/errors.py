@@ -9,6 +9,8 @@
     │   └── ManifestError           a manifest.json or a run directory
     ├── StorageError           74   the disk is full, read-only or failing
     ├── Blowup                  2   fit: validation loss blew up in mid-run
+    ├── OutputError             1   a policy network answered what is no distribution
+    ├── Refused                 8   deploy: an artefact failed its admission, or has been rolled back before
     ├── Reverted                3   driver: stopped on a reverted iteration
     ├── HardAbort               4   driver: a hard check failed
     └── RunInUse                5   driver: another driver holds the run directory
@@ -71,6 +73,16 @@ class Blowup(TdLoopError):
     """fit stopped itself: `val_mc_nll` rose above the allowed multiple of its baseline."""
 
     exit_code = 2
+
+
+class OutputError(TdLoopError):
+    """A policy network's answer has the wrong shape, or is not finite where it must be."""
+
+
+class Refused(TdLoopError):
+    """An artefact that gets no traffic: it failed its admission, or it has been rolled back before."""
+
+    exit_code = 8
 
 
 class Reverted(TdLoopError):

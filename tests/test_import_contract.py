@@ -39,19 +39,23 @@ ALLOWED: dict[str, set[str]] = {
     "games": {"value"},
     "prepare": {"games", "value"},
     "fit": {"guard", "value"},
-    "arena": {"games", "value"},
+    "policy": {"games", "value"},
+    "arena": {"games", "value", "policy"},
+    "deploy": {"games", "value", "policy", "guard"},
     "loop": {"checks"},
     "report": {"checks", "loop"},
-    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report", "arena", "guard"},
+    "cli": {"games", "value", "prepare", "fit", "checks", "loop", "report", "arena", "guard", "policy", "deploy"},
 }
 # What report may know of loop: it reads files, and never runs or changes anything.
 READ_ONLY_LOOP = {"console", "fault", "layout", "manifest", "verify"}
 # What fit may know of guard: how a training process talks to it, and not how it judges.
 TRAINING_GUARD = {"environment", "staging", "telemetry"}
+# What deploy may know of guard: the detectors, pure functions.
+DETECTORS = {"detectors", "health", "record"}
 # The built-in game's own commands.
 GAME_COMMANDS = {"cli/export.py", "cli/replays.py", "cli/selfplay.py"}
 # Only these may import torch: workers, the arena and serving do without.
-TORCH = {"fit", "value/torch_module.py"}
+TORCH = {"fit", "value/torch_module.py", "policy/torch_module.py", "policy/train.py"}
 
 
 def room(path: Path) -> str:
@@ -99,6 +103,14 @@ def test_fit_talks_to_the_guard_as_any_training_does() -> None:
     for path in paths:
         of_guard = {name.split(".")[2] for name in imported(path) if name.startswith("td_loop.guard.")}
         assert of_guard <= TRAINING_GUARD, path
+
+
+def test_deploy_borrows_detectors_and_nothing_else_of_the_guard() -> None:
+    paths = [p for p in FILES if room(p) == "deploy"]
+    assert paths
+    for path in paths:
+        of_guard = {name.split(".")[2] for name in imported(path) if name.startswith("td_loop.guard.")}
+        assert of_guard <= DETECTORS, path
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

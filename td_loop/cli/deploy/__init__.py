@@ -1,0 +1,16 @@
+"""`td-loop deploy`: admission, the server, and the canary. One command, one module of this folder."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    deploy = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        help="Release a policy to a few percent of traffic, watch it, and withdraw it when it degrades.",
+    )
+    app.add_typer(deploy, name="deploy")

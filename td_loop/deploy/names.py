@@ -1,0 +1,61 @@
+"""Names that the server, the metrics, the routers and the canary's controller share.
+
+A *subset* is where a request goes. Rewards of answers that the fallback gave are counted apart: neither policy has
+earned them.
+
+Counters of Prometheus may only rise, and `rate()` takes a fall for a restart. A sum of rewards can fall, so it is
+kept as two counters, of what rewards above and below zero add up to; their difference is the sum. The plain `_sum`
+of the two subsets is there too, as a gauge, for rules that expect it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Subset = Literal["stable", "canary"]
+SUBSETS: tuple[Subset, ...] = ("stable", "canary")
+
+# Rewards, with the subset in the name: rl_reward_canary_sum, rl_reward_canary_count, ...
+REWARD = "rl_reward_{subset}"
+REWARD_SUFFIXES = ("count", "sum", "positive_sum", "negative_sum", "squares_sum")
+"""`sum` is a gauge, the others are counters (`negative_sum` of absolute values)."""
+
+# Everything below has the label "subset".
+REWARDS_OF_FALLBACKS = "rl_reward_fallback_total"
+"""Counter: rewards reported for answers of the fallback."""
+REQUESTS = "rl_requests_total"
+"""Counter: decisions asked for."""
+FALLBACKS = "rl_fallbacks_total"
+"""Counter, label "reason": timeout, error, output, illegal, busy."""
+ERRORS = "rl_errors_total"
+"""Counter: requests answered with a 5xx status."""
+EPISODES = "rl_episodes_total"
+"""Counter: episodes that were assigned to a subset (the router's draw, for the test of sample ratios)."""
+DECISION_SECONDS = "rl_decision_seconds"
+"""Histogram: from the request read to the answer written."""
+ENTROPY = "rl_action_entropy"
+"""Summary-like counters `_sum` and `_count`: marginal entropy of a decision in nats, mean over its deciding slots."""
+DRIFT = "rl_feature_drift"
+"""Gauge, label "feature": population stability index against the artefact's reference, over the recent window."""
+NONDETERMINISM = "rl_replayed_states_differing_total"
+"""Counter: identical states that were answered differently by one policy: leaked exploration noise."""
+REPLAYED = "rl_replayed_states_total"
+"""Counter: states asked for again, so that answers could be compared."""
+POLICY_INFO = "rl_policy_info"
+"""Gauge 1, label "sha256": the artefact that answers for the subset."""
+WEIGHT = "rl_traffic_weight"
+"""Gauge: percent of new episodes that go to the subset."""
+
+# Of a server process, without a subset.
+CPU_SECONDS = "rl_engine_cpu_seconds_total"
+CONTEXT_SWITCHES = "rl_engine_context_switches_total"
+"""Counter, label "kind": voluntary, involuntary."""
+RUN_QUEUE_SECONDS = "rl_engine_run_queue_seconds_total"
+"""Counter: time that runnable threads waited for a core (Linux, /proc/self/schedstat)."""
+THROTTLED_SECONDS = "rl_engine_throttled_seconds_total"
+"""Counter: time that the control group was throttled."""
+
+# Headers of the HTTP interface.
+EPISODE_HEADER = "x-episode-id"
+SUBSET_HEADER = "x-rl-subset"
+DECISION_HEADER = "x-decision-id"
