@@ -10,13 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from td_loop.errors import UsageError
 from td_loop.games.served import MASKED, PolicyContract
+from td_loop.policy.artefact import IR_VERSION, OPSET, OUTPUT, import_onnx
 from td_loop.policy.shape import BLOCKED, Parameters, check
-
-OPSET = 18
-_IR_VERSION = 9  # what went with that opset: readers of its time take the file
-LOGITS = "logits"
 
 
 class _Graph:
@@ -47,29 +43,23 @@ def build(parameters: Parameters, contract: PolicyContract) -> Any:
         DataError: the parameters do not fit the contract.
         UsageError: onnx is not installed.
     """
-    try:
-        import onnx
-        from onnx import TensorProto, helper, numpy_helper
-    except ModuleNotFoundError as e:
-        raise UsageError("ONNX files are written with onnx; pip install 'td-loop[deploy]'") from e
-
+    onnx = import_onnx()
+    helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
     size = check(parameters, contract)
     g = _Graph(helper)
     _network(g, size.width, size.heads)
     weights = {**parameters, **g.constants}
-
-    def axes(spec_axes: tuple[int | str, ...]) -> list[int | str]:
-        return list(spec_axes)
+    answer = ["B", contract.slots, "O"]
 
     graph = helper.make_graph(
         g.nodes,
         f"{contract.game}_policy",
-        [helper.make_tensor_value_info(s.name, TensorProto.FLOAT, axes(s.axes)) for s in contract.inputs],
-        [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, ["B", contract.slots, "O"])],
-        [numpy_helper.from_array(np.ascontiguousarray(w), name) for name, w in weights.items()],
+        [helper.make_tensor_value_info(s.name, f32, list(s.axes)) for s in contract.inputs],
+        [helper.make_tensor_value_info(OUTPUT, f32, answer)],
+        [onnx.numpy_helper.from_array(np.asarray(w, order="C"), name) for name, w in weights.items()],
     )
     model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="td_loop", ir_version=_IR_VERSION
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="td_loop", ir_version=IR_VERSION
     )
     onnx.checker.check_model(model, full_check=True)
     return model
@@ -91,14 +81,15 @@ def _network(g: _Graph, width: int, heads: int) -> None:
     of_slot = g("Unsqueeze", g.linear(slots, "slot.w", "pairs.b"), second)
     of_target = g("Unsqueeze", g("MatMul", x, "target.w"), first)
     t = g("Relu", g("Add", g("Add", g("MatMul", "pairs", "pairs.w"), of_slot), of_target))
-    send = g("Mul", g.linear(t, "send.w", "send.b"), "open")
-    closed = g("Mul", g("Sub", one, "open"), g.constant("const.masked", MASKED))
+    opened = g("Mul", "open", g("Unsqueeze", "pair_mask", g.constant("const.axis_3", [3], np.int64)))
+    send = g("Mul", g.linear(t, "send.w", "send.b"), opened)
+    closed = g("Mul", g("Sub", one, opened), g.constant("const.masked", MASKED))
     flat = g.constant("const.flat", [0, 0, -1], np.int64)
     send = g("Reshape", g("Add", send, closed), flat)
 
     stay = g("Relu", g.linear(slots, "stay.w", "stay.b"))
     stay = g("Mul", g.linear(stay, "stay.out", "stay.bias"), g("Unsqueeze", "slot_mask", second))
-    g("Concat", stay, send, to=LOGITS, axis=2)
+    g("Concat", stay, send, to=OUTPUT, axis=2)
 
 
 def _attention(g: _Graph, x: str, y: str, width: int, heads: int) -> str:

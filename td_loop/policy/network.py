@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from td_loop.games.served import MASKED, Inputs, PolicyContract, Tensor
-from td_loop.policy.shape import BLOCKED, Parameters, check
+from td_loop.policy.artefact import Artefact
+from td_loop.policy.shape import BLOCKED, Parameters, check, shapes
 
 
-class NumpyRunner:
-    """A `Runner` (see `runner`). It only reads its parameters, so any number of threads may call it.
+class NumpyNetwork:
+    """A `Runner` (see `runner`) of parameters. It only reads them, so any number of threads may call it.
 
     Raises:
         DataError: the parameters do not fit the contract.
@@ -19,7 +20,8 @@ class NumpyRunner:
 
     def __init__(self, parameters: Parameters, contract: PolicyContract) -> None:
         self.size = check(parameters, contract)
-        self._p = {name: np.ascontiguousarray(value, np.float32) for name, value in parameters.items()}
+        names = shapes(contract, self.size)
+        self._p = {name: np.ascontiguousarray(parameters[name], np.float32) for name in names}
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """`logits` f32[B, S, 1 + N Z]."""
@@ -34,7 +36,7 @@ class NumpyRunner:
         t += (slots @ p["slot.w"] + p["pairs.b"])[:, :, None]
         t += (x @ p["target.w"])[:, None]
         send = np.maximum(t, 0.0, out=t) @ p["send.w"] + p["send.b"]
-        opened = inputs["open"]
+        opened = inputs["open"] * inputs["pair_mask"][..., None]
         send = send * opened + (1.0 - opened) * np.float32(MASKED)
         stay = np.maximum(slots @ p["stay.w"] + p["stay.b"], 0.0) @ p["stay.out"] + p["stay.bias"]
         stay = stay * inputs["slot_mask"][:, :, None]
@@ -62,3 +64,14 @@ class NumpyRunner:
         weight /= weight.sum(axis=-1, keepdims=True)
         taken: Tensor = (weight @ v).transpose(0, 2, 1, 3).reshape(b, n, d)
         return taken
+
+
+class NumpyRunner(NumpyNetwork):
+    """The network of an artefact.
+
+    Raises:
+        DataError: its weights are not those of this network.
+    """
+
+    def __init__(self, artefact: Artefact) -> None:
+        super().__init__(artefact.weights, artefact.meta.contract)

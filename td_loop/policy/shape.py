@@ -30,7 +30,8 @@ Parameters = Mapping[str, Tensor]
 """Name -> f32 array; names and shapes are those of `shapes`."""
 
 INPUTS = (
-    "world", "nodes", "node_mask", "events", "event_mask", "near", "lands", "slots", "slot_mask", "pairs", "open",
+    "world", "nodes", "node_mask", "events", "event_mask", "near", "lands", "slots", "slot_mask", "pairs",
+    "pair_mask", "open",
 )  # fmt: skip
 """What a game's contract must name for this network, in this order."""
 BLOCKED = 1e9

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from td_loop.games.served import MASKED, Inputs, PolicyContract
 from td_loop.games.served import Tensor as Array
-from td_loop.policy.shape import BLOCKED, Parameters, check
+from td_loop.policy.artefact import Artefact
+from td_loop.policy.shape import BLOCKED, Parameters, check, shapes
 
 
 class PolicyModule(nn.Module):
@@ -18,9 +20,10 @@ class PolicyModule(nn.Module):
     def __init__(self, parameters: Parameters, contract: PolicyContract) -> None:
         super().__init__()
         self.size = check(parameters, contract)
-        self._names = tuple(parameters)
-        for name, value in parameters.items():
-            self.register_parameter(name.replace(".", "_"), nn.Parameter(torch.tensor(value)))
+        self._names = tuple(shapes(contract, self.size))
+        for name in self._names:
+            value = np.array(parameters[name], np.float32)
+            self.register_parameter(name.replace(".", "_"), nn.Parameter(torch.from_numpy(value)))
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         """`logits` [B, S, 1 + N Z]."""
@@ -34,7 +37,8 @@ class PolicyModule(nn.Module):
         t = inputs["pairs"] @ p["pairs.w"]
         t = t + (slots @ p["slot.w"] + p["pairs.b"])[:, :, None] + (x @ p["target.w"])[:, None]
         send = torch.relu(t) @ p["send.w"] + p["send.b"]
-        send = send * inputs["open"] + (1.0 - inputs["open"]) * MASKED
+        opened = inputs["open"] * inputs["pair_mask"][..., None]
+        send = send * opened + (1.0 - opened) * MASKED
         stay = torch.relu(slots @ p["stay.w"] + p["stay.b"]) @ p["stay.out"] + p["stay.bias"]
         stay = stay * inputs["slot_mask"][:, :, None]
         return torch.cat([stay, send.flatten(2)], dim=2)
@@ -61,13 +65,19 @@ class PolicyModule(nn.Module):
 
 
 class TorchRunner:
-    """A `Runner` (see `runner`) of a module that is not trained any more."""
+    """The network of an artefact (see `runner`).
 
-    def __init__(self, parameters: Parameters, contract: PolicyContract) -> None:
-        self._module = PolicyModule(parameters, contract).eval()
+    Raises:
+        DataError: its weights are not those of this network.
+    """
+
+    def __init__(self, artefact: Artefact) -> None:
+        self._module = PolicyModule(artefact.weights, artefact.meta.contract).eval()
 
     def __call__(self, inputs: Inputs) -> Array:
         """`logits` f32[B, S, 1 + N Z]."""
         with torch.inference_mode():
-            logits: Array = self._module({name: torch.from_numpy(x) for name, x in inputs.items()}).numpy()
+            logits: Array = self._module(
+                {name: torch.from_numpy(np.array(x)) for name, x in inputs.items()}
+            ).numpy()
         return logits

@@ -132,9 +132,7 @@ class OrbitWars:
         """See `tokens`."""
         return policy_inputs(state, seat)
 
-    def open_options(
-        self, state: Position, seat: int, n_slots: int, n_options: int
-    ) -> npt.NDArray[np.bool_]:
+    def open_options(self, state: Position, seat: int, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
         """bool[S, O]; slots are the seat's planets in their order."""
         return choice.open_options(state, seat, n_slots, n_options)
 

@@ -1,4 +1,4 @@
-"""What a policy network sees of a position: planets, fleets that will land, and pairs of an own planet and a target.
+"""What a policy network sees of a position: planets, fleets that will land, pairs of an own planet and a target.
 
 All is told relative to the seat: own, enemy, neutral, with how strong an owner is in place of its number. So the
 numbers of seats and planets mean nothing, nor does where on the board north is: places enter as distances alone.
@@ -32,10 +32,22 @@ PLANET = (
     "from_centre", "lasts", "near_own", "near_enemy", "near_ships", "far_own", "far_enemy", "far_ships", "spare",
     "lacks", "falls_in", "own_reach", "enemy_reach", "own_landing", "enemy_landing",
 )  # fmt: skip
-ARRIVAL = ("own", "enemy", "owner_ships", "ships", "eta", "soon", "to_own", "to_enemy", "to_neutral", "to_production")
+ARRIVAL = (
+    "own",
+    "enemy",
+    "owner_ships",
+    "ships",
+    "eta",
+    "soon",
+    "to_own",
+    "to_enemy",
+    "to_neutral",
+    "to_production",
+)
 PAIR = (
     "itself", "eta", "soon", "sun", "own_then", "enemy_then", "ships_then", "need", "need_of_all", "all_suffice",
-    "spare_suffices", "worth", "behind_first", "first", "others_spare", "others_suffice", "towards_enemy", "in_sight",
+    "spare_suffices", "worth", "behind_first", "first", "others_spare", "others_suffice",
+    "towards_enemy", "in_sight",
 )  # fmt: skip
 
 CONTRACT = PolicyContract(
@@ -51,8 +63,9 @@ CONTRACT = PolicyContract(
         TensorSpec("lands", ("B", "N", "A"), mask="event_mask"),
         TensorSpec("slots", ("B", "S", "N"), mask="slot_mask"),
         TensorSpec("slot_mask", ("B", "S")),
-        TensorSpec("pairs", ("B", "S", "N", len(PAIR)), PAIR, mask="slot_mask"),
-        TensorSpec("open", ("B", "S", "N", len(SIZES)), SIZES, mask="slot_mask"),
+        TensorSpec("pairs", ("B", "S", "N", len(PAIR)), PAIR, mask="pair_mask"),
+        TensorSpec("pair_mask", ("B", "S", "N")),
+        TensorSpec("open", ("B", "S", "N", len(SIZES)), SIZES, mask="pair_mask"),
     ),
     slots="S",
     limits={"N": PLANET_LIMIT, "A": ARRIVAL_LIMIT, "S": PLANET_LIMIT},
@@ -107,9 +120,7 @@ def policy_inputs(position: Position, seat: int) -> Inputs:
         tensor(len(WORLD)), tensor(n, len(PLANET)), tensor(ARRIVAL_LIMIT, len(ARRIVAL)), tensor(n, n),
         tensor(n, ARRIVAL_LIMIT), tensor(s, n), tensor(s, n, len(PAIR)), tensor(s, n, len(SIZES)),
     )  # fmt: skip
-    a = fill(
-        out, desk.forecast, desk.scratch, desk.eta, LOG_TABLE, board, path_table(board), state, seat, own
-    )
+    a = fill(out, desk.forecast, desk.scratch, desk.eta, LOG_TABLE, board, path_table(board), state, seat, own)
     shown = max(1, a)
     return {
         "world": out.world[None],
@@ -122,5 +133,6 @@ def policy_inputs(position: Position, seat: int) -> Inputs:
         "slots": out.slots[None],
         "slot_mask": np.full((1, s), len(own) > 0, np.float32),
         "pairs": out.pairs[None],
+        "pair_mask": np.full((1, s, n), len(own) > 0, np.float32),
         "open": out.open[None],
     }

@@ -180,9 +180,7 @@ def _arrivals(out: Tokens, fc: Forecast, table: F64, seat: int) -> int:
 
 
 @kernel
-def _planets(
-    out: Tokens, fc: Forecast, scratch: I64, table: F64, board: Board, state: State, seat: int
-) -> None:
+def _planets(out: Tokens, fc: Forecast, scratch: I64, table: F64, board: Board, state: State, seat: int) -> None:
     n = fc.span[PLANETS]
     for p in range(n):
         row = out.planets[p]
