@@ -46,11 +46,23 @@ def column_names(contract: PolicyContract) -> list[tuple[TensorSpec, int, str]]:
     return [(spec, c, f"{spec.name}.{name}") for spec in contract.inputs for c, name in enumerate(spec.columns)]
 
 
-def real_entries(spec: TensorSpec, inputs: Inputs) -> Tensor:
-    """f32[n, C]: the rows of an input that are no padding (its mask is above 0.5)."""
+def masks(contract: PolicyContract) -> dict[str, str]:
+    """Axis of variable length -> the input that tells its real entries from padding, where there is one."""
+    names = {spec.mask for spec in contract.inputs}
+    return {str(spec.axes[-1]): spec.name for spec in contract.inputs if spec.name in names}
+
+
+def real_entries(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Tensor:
+    """f32[n, C]: the rows of an input with columns that are no padding along any of its axes (masks above 0.5)."""
     x = inputs[spec.name]
-    rows = x.reshape(-1, x.shape[-1])
-    return rows[inputs[spec.mask].reshape(-1) > 0.5] if spec.mask else rows
+    real = np.ones(x.shape[:-1], bool)
+    mask_of = masks(contract)
+    for d, axis in enumerate(spec.axes[:-1]):
+        if axis in mask_of:
+            there = inputs[mask_of[str(axis)]] > 0.5  # [B, length]
+            real &= there.reshape(len(there), *(-1 if k == d else 1 for k in range(1, real.ndim)))
+    rows: Tensor = x[real]
+    return rows
 
 
 def bins(edges: Sequence[float], values: FloatArray) -> npt.NDArray[np.int64]:
@@ -79,6 +91,6 @@ def reference_of(contract: PolicyContract, decisions: Iterable[Inputs]) -> Mappi
     for inputs in decisions:
         for spec in contract.inputs:
             if spec.columns:
-                gathered[spec.name].append(real_entries(spec, inputs))
+                gathered[spec.name].append(real_entries(contract, spec, inputs))
     tables = {name: np.concatenate(parts) for name, parts in gathered.items()}
     return {name: column_of(tables[spec.name][:, c]) for spec, c, name in column_names(contract)}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from td_loop.games.served import PolicyContract, TensorSpec
 from td_loop.policy.reference import bins, column_of, real_entries, reference_of
 from tests.deploy.toy_policy import decisions
 from tests.deploy.toy_served import CONTRACT, GAME
@@ -48,5 +49,28 @@ def test_padding_is_no_part_of_the_reference() -> None:
     inputs = GAME.policy_inputs(*next(decisions(range(2, 3))))
     padded = {name: np.concatenate([x, np.full_like(x[:, :1], 7)], axis=1) for name, x in inputs.items()}
     padded["present"][:, -1] = 0
-    np.testing.assert_array_equal(real_entries(CONTRACT.inputs[0], padded), inputs["seats"][0])
+    np.testing.assert_array_equal(real_entries(CONTRACT, CONTRACT.inputs[0], padded), inputs["seats"][0])
     assert reference_of(CONTRACT, [padded]) == reference_of(CONTRACT, [inputs])
+
+
+def test_an_entry_of_two_axes_is_real_when_both_are() -> None:
+    pairs = TensorSpec("pairs", ("B", "S", "N", 1), ("eta",), mask="slot_mask")
+    contract = PolicyContract(
+        game="chess",
+        version=1,
+        inputs=(
+            TensorSpec("nodes", ("B", "N", 1), ("ships",), mask="node_mask"),
+            TensorSpec("node_mask", ("B", "N")),
+            TensorSpec("slot_mask", ("B", "S")),
+            pairs,
+        ),
+        slots="S",
+        limits={"N": 9, "S": 9},
+    )
+    inputs = {
+        "nodes": np.zeros((2, 3, 1), np.float32),
+        "node_mask": np.array([[1, 1, 0], [1, 0, 1]], np.float32),
+        "slot_mask": np.array([[1, 0], [1, 1]], np.float32),
+        "pairs": np.arange(12, dtype=np.float32).reshape(2, 2, 3, 1),
+    }
+    assert real_entries(contract, pairs, inputs)[:, 0].tolist() == [0, 1, 6, 8, 9, 11]
