@@ -46,22 +46,20 @@ def column_names(contract: PolicyContract) -> list[tuple[TensorSpec, int, str]]:
     return [(spec, c, f"{spec.name}.{name}") for spec in contract.inputs for c, name in enumerate(spec.columns)]
 
 
-def masks(contract: PolicyContract) -> dict[str, str]:
-    """Axis of variable length -> the input that tells its real entries from padding, where there is one."""
-    names = {spec.mask for spec in contract.inputs}
-    return {str(spec.axes[-1]): spec.name for spec in contract.inputs if spec.name in names}
+def masked_axes(contract: PolicyContract, spec: TensorSpec) -> tuple[int | str, ...]:
+    """The axes along which the mask of an input tells real entries from padding; () without a mask."""
+    return next((other.axes for other in contract.inputs if other.name == spec.mask), ())
 
 
 def real_entries(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Tensor:
-    """f32[n, C]: the rows of an input with columns that are no padding along any of its axes (masks above 0.5)."""
+    """f32[n, C]: the rows of an input with columns that are no padding (its mask is above 0.5)."""
     x = inputs[spec.name]
-    real = np.ones(x.shape[:-1], bool)
-    mask_of = masks(contract)
-    for d, axis in enumerate(spec.axes[:-1]):
-        if axis in mask_of:
-            there = inputs[mask_of[str(axis)]] > 0.5  # [B, length]
-            real &= there.reshape(len(there), *(-1 if k == d else 1 for k in range(1, real.ndim)))
-    rows: Tensor = x[real]
+    axes = masked_axes(contract, spec)
+    if not axes:
+        return x.reshape(-1, x.shape[-1])
+    there = inputs[spec.mask] > 0.5
+    spread = there.reshape([n if a in axes else 1 for a, n in zip(spec.axes[:-1], x.shape, strict=False)])
+    rows: Tensor = x[np.broadcast_to(spread, x.shape[:-1])]
     return rows
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,24 +55,16 @@ def test_padding_is_no_part_of_the_reference() -> None:
     assert reference_of(CONTRACT, [padded]) == reference_of(CONTRACT, [inputs])
 
 
-def test_an_entry_of_two_axes_is_real_when_both_are() -> None:
-    pairs = TensorSpec("pairs", ("B", "S", "N", 1), ("eta",), mask="slot_mask")
-    contract = PolicyContract(
-        game="chess",
-        version=1,
-        inputs=(
-            TensorSpec("nodes", ("B", "N", 1), ("ships",), mask="node_mask"),
-            TensorSpec("node_mask", ("B", "N")),
-            TensorSpec("slot_mask", ("B", "S")),
-            pairs,
-        ),
-        slots="S",
-        limits={"N": 9, "S": 9},
-    )
-    inputs = {
-        "nodes": np.zeros((2, 3, 1), np.float32),
-        "node_mask": np.array([[1, 1, 0], [1, 0, 1]], np.float32),
-        "slot_mask": np.array([[1, 0], [1, 1]], np.float32),
-        "pairs": np.arange(12, dtype=np.float32).reshape(2, 2, 3, 1),
-    }
-    assert real_entries(contract, pairs, inputs)[:, 0].tolist() == [0, 1, 6, 8, 9, 11]
+@pytest.mark.parametrize(
+    ("axes", "there", "wanted"),
+    [
+        (("B", "S"), [[1, 0], [1, 1]], [0, 1, 2, 6, 7, 8, 9, 10, 11]),
+        (("B", "N"), [[1, 1, 0], [1, 0, 1]], [0, 1, 3, 4, 6, 8, 9, 11]),
+        (("B", "S", "N"), [[[1, 1, 0], [0, 0, 0]], [[1, 0, 1], [0, 1, 1]]], [0, 1, 6, 8, 10, 11]),
+    ],
+)
+def test_a_mask_is_laid_along_its_own_axes(axes: tuple[str, ...], there: list[Any], wanted: list[int]) -> None:
+    pairs = TensorSpec("pairs", ("B", "S", "N", 1), ("eta",), mask="mask")
+    contract = PolicyContract("chess", 1, (pairs, TensorSpec("mask", axes)), "S", {"N": 9, "S": 9})
+    inputs = {"pairs": np.arange(12, dtype=np.float32).reshape(2, 2, 3, 1), "mask": np.array(there, np.float32)}
+    assert real_entries(contract, pairs, inputs)[:, 0].tolist() == wanted
