@@ -24,16 +24,12 @@ from typing import Any
 import numpy as np
 
 from td_loop import text
+from td_loop.deploy.canary import trials
 from td_loop.deploy.canary.evidence import Evidence, Mark, Rate, Setting, Sums, rates
 from td_loop.deploy.canary.observation import Observation
-from td_loop.deploy.canary.sequential import ShareSums, spent
 from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.names import SUBSETS
 
-REWARD_SHARE = 0.5
-"""The part of alpha that the rewards have; the other tests have equal parts of the rest."""
-_TESTS = 6
-"""Five rates and the sample ratio."""
 SUSPICIOUS = 1.64
 """Standard errors behind, at this moment, that are a reason to wait (5 % of equal canaries at any one moment)."""
 
@@ -141,33 +137,26 @@ def _comparisons(evidence: Evidence, settings: CanarySettings, under: Setting) -
     yield from _reward(windows, settings)
 
 
-def _need(settings: CanarySettings, mark: Mark, share: float) -> float:
-    """The log e-value that proves it in the test that began at `mark`."""
-    return math.log(1.0 / spent(settings.limits.alpha * share, mark.start))
-
-
 def _rate(
     rate: Rate, windows: list[tuple[Mark, Sums]], settings: CanarySettings
 ) -> Iterator[tuple[Finding, bool]]:
-    found: list[tuple[float, Mark, ShareSums]] = []
+    found = []
     for mark, sums in windows:
-        if (shares := sums.rates.get(rate.name)) is not None and shares.rates[0] > rate.limit:
-            need = _need(settings, mark, (1 - REWARD_SHARE) / _TESTS)
-            found.append((float(shares.log_mean_e()) - need, mark, shares))
+        if (shares := sums.rates.get(rate.name)) is not None:
+            tested = trials.rate(shares, rate.limit, mark.start, settings)
+            if tested.broken:
+                found.append((tested, mark, shares))
+    proven = any(tested.proven for tested, _, _ in found)
+    if not proven:
+        found = [f for f in found if f[2].canary_trials >= settings.watch.requests][-1:]
     if not found:
         return
-    surplus, mark, shares = max(found, key=lambda f: f[0])
-    if surplus < 0:
-        enough = [f for f in found if f[2].canary_trials >= settings.watch.requests]
-        if not enough:
-            return
-        surplus, mark, shares = enough[-1]
+    tested, mark, shares = max(found, key=lambda f: f[0].log_e - f[0].needed)
     canary, stable = (float(r) for r in shares.rates)
     sentence = (
         f"{canary:.2%} {rate.what} by the canary ({float(shares.canary):.0f} of "
         f"{float(shares.canary_trials):.0f}), {stable:.2%} by the stable policy; the limit is {rate.limit:.2%}"
     )
-    proven = surplus >= 0
     figures = {
         "canary": canary,
         "stable": stable,
@@ -176,7 +165,7 @@ def _rate(
         "canary_trials": float(shares.canary_trials),
         "stable_events": float(shares.stable),
         "stable_trials": float(shares.stable_trials),
-        **_e_figures(float(shares.log_mean_e()), surplus, mark),
+        **_e_figures(tested, mark),
     }
     yield Finding(rate.name, sentence if proven else f"{sentence}: not proven to be the canary's", figures), proven
 
@@ -188,18 +177,19 @@ def _entropy(windows: list[tuple[Mark, Sums]], settings: CanarySettings) -> Iter
         if min(n, m) < settings.watch.requests:
             continue
         canary, stable = canary / n, stable / m
-        if canary < settings.limits.entropy * stable:
+        limit = settings.limits.entropy * stable
+        if canary < limit:
             figures = {
                 "canary": canary,
                 "stable": stable,
-                "limit": settings.limits.entropy * stable,
+                "limit": limit,
                 "canary_decisions": n,
                 "stable_decisions": m,
                 "since": mark.time,
             }
             sentence = (
-                f"the canary's action entropy is {canary:.3g} nats, the stable policy's {stable:.3g}: "
-                "it nearly always does the same"
+                f"the canary's action entropy is {canary:.3g} nats, the stable policy's {stable:.3g} "
+                f"(limit {limit:.3g}): it nearly always does the same"
             )
             yield Finding("entropy", sentence, figures), True
         return
@@ -208,71 +198,56 @@ def _entropy(windows: list[tuple[Mark, Sums]], settings: CanarySettings) -> Iter
 def _ratio(
     windows: list[tuple[Mark, Sums]], settings: CanarySettings, under: Setting
 ) -> Iterator[tuple[Finding, bool]]:
-    need = {mark.start: _need(settings, mark, (1 - REWARD_SHARE) / _TESTS) for mark, _ in windows}
-    found = [(float(sums.ratio.log_mean_e()) - need[mark.start], mark, sums.ratio) for mark, sums in windows]
-    if found and (best := max(found, key=lambda f: f[0]))[0] >= 0:
-        surplus, mark, ratio = best
+    found = [(trials.ratio(sums.ratio, mark.start, settings), mark, sums.ratio) for mark, sums in windows]
+    if found := [f for f in found if f[0].proven]:
+        tested, mark, ratio = max(found, key=lambda f: f[0].log_e - f[0].needed)
         episodes = float(ratio.canary + ratio.stable)
         sentence = (
-            f"{float(ratio.canary):.0f} of {episodes:.0f} episodes went to the canary, and that is not what its "
-            f"weight ({under.weight:g} %) gives: the subsets cannot be compared"
+            f"{float(ratio.canary):.0f} of {episodes:.0f} episodes went to the canary, which is not what its "
+            f"weights gave (now {under.weight:g} %): the subsets cannot be compared"
         )
         figures = {
             "canary_episodes": float(ratio.canary),
             "stable_episodes": float(ratio.stable),
             "weight": under.weight,
-            **_e_figures(float(ratio.log_mean_e()), surplus, mark),
+            **_e_figures(tested, mark),
         }
         yield Finding("sample ratio", sentence, figures), True
 
 
 def _reward(windows: list[tuple[Mark, Sums]], settings: CanarySettings) -> Iterator[tuple[Finding, bool]]:
-    limits, least = settings.limits, settings.watch.rewards
-    found = []
-    for mark, sums in windows:
-        rewards = sums.rewards
-        if min(rewards.canary, rewards.stable) < least:
-            continue
-        canary, stable = (float(m) for m in rewards.means)
-        limit = stable - limits.drop * max(abs(stable), limits.reward_unit)
-        if canary < limit:
-            need = _need(settings, mark, REWARD_SHARE)
-            found.append((float(rewards.log_e(limits.reward_cluster)) - need, mark, rewards, limit))
+    found = [(trials.reward(sums.rewards, mark.start, settings), mark, sums.rewards) for mark, sums in windows]
+    found = [f for f in found if f[0].broken]
+    cluster = settings.limits.reward_cluster
+    proven = any(tested.proven for tested, _, _ in found)
+    if not proven:
+        found = [f for f in found[-1:] if f[2].z(cluster) >= SUSPICIOUS]
     if not found:
         return
-    surplus, mark, rewards, limit = max(found, key=lambda f: f[0])
-    proven = surplus >= 0
-    if not proven:
-        surplus, mark, rewards, limit = found[-1]
-        if rewards.z(limits.reward_cluster) < SUSPICIOUS:
-            return
+    tested, mark, rewards = max(found, key=lambda f: f[0].log_e - f[0].needed)
     canary, stable = (float(m) for m in rewards.means)
-    alpha = spent(limits.alpha * REWARD_SHARE, mark.start)
-    most = float(rewards.most(alpha, limits.reward_cluster))
+    most = float(rewards.most(math.exp(-tested.needed), cluster))
     figures = {
         "canary": canary,
         "stable": stable,
-        "limit": limit,
+        "limit": float(tested.limit),
         "difference_at_most": most,
         "canary_rewards": float(rewards.canary),
         "stable_rewards": float(rewards.stable),
         "deviation": float(np.sqrt(rewards.variance())),
-        **_e_figures(float(rewards.log_e(limits.reward_cluster)), surplus, mark),
+        **_e_figures(tested, mark),
     }
     sentence = (
         f"the canary's mean reward is {canary:.4g} ({float(rewards.canary):.0f} rewards), the stable policy's "
-        f"{stable:.4g}; the limit is {limit:.4g}"
+        f"{stable:.4g}; the limit is {float(tested.limit):.4g}"
     )
-    if proven:
-        sentence += f", and the difference is at most {most:.4g}"
-    else:
-        sentence += ": not proven yet"
+    sentence += f", and the difference is at most {most:.4g}" if proven else ": not proven yet"
     yield Finding("reward", sentence, figures), proven
 
 
-def _e_figures(log_e: float, surplus: float, mark: Mark) -> dict[str, float]:
+def _e_figures(tested: trials.Tested, mark: Mark) -> dict[str, float]:
     """Evidence in logarithms (an e-value may have thousands of digits), and since when it was gathered."""
-    return {"log_e": log_e, "log_e_needed": log_e - surplus, "since": mark.time}
+    return {"log_e": float(tested.log_e), "log_e_needed": tested.needed, "since": mark.time}
 
 
 def _silence(evidence: Evidence, now: Observation, settings: CanarySettings, under: Setting) -> Iterator[Finding]:
