@@ -6,7 +6,6 @@ What is missing is never taken for zero: a subset without its counters is no ans
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,11 +50,6 @@ def wanted() -> tuple[str, ...]:
     """Names of all samples that an observation is made of."""
     rewards = [f"{names.REWARD.format(subset=s)}_{suffix}" for s in SUBSETS for suffix in REWARDS.values()]
     return (*PLAIN.values(), names.FALLBACKS, BUCKETS, *rewards, *OPTIONAL)
-
-
-def pattern() -> str:
-    """A regular expression for their names."""
-    return "|".join(re.escape(name) for name in wanted())
 
 
 def observation(samples: Iterable[Sample], *, time: float, age: float, instances: tuple[str, ...]) -> Observation:
