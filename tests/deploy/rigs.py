@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import pytest
 
 from td_loop import files
-from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
+from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
 from td_loop.deploy.routing import envoy_config
 from td_loop.deploy.routing.contract import Router
 from td_loop.deploy.routing.envoy import EnvoyRouter
@@ -33,7 +33,7 @@ def first(episode: str) -> Headers:
 
 def later(episode: str, subset: Subset) -> Headers:
     """Headers of a request of an episode whose last decision was the subset's."""
-    return {EPISODE_HEADER: episode, DECISION_HEADER: f"{subset}.some-decision"}
+    return {EPISODE_HEADER: episode, DECISION_HEADER: DECISION_PREFIX.format(subset=subset) + "some-decision"}
 
 
 class Rig(Protocol):
@@ -121,9 +121,9 @@ def two_servers() -> Iterator[tuple[Loop, dict[Subset, Upstream]]]:
         for server in servers.values():
             loop.run(server.start())
         yield loop, servers
+    finally:
         for server in servers.values():
             loop.run(server.stop())
-    finally:
         loop.close()
 
 
