@@ -181,8 +181,7 @@ def works(read: Any) -> None:
     """Whatever is read can be played with: the engine, the rule, and the way back to bytes."""
     try:
         position, seat = read()
-    except DataError as e:
-        assert str(e)
+    except DataError:
         return
     moves = GAME.rule_of(position, seat)
     assert len(legal_launches(position, seat, moves)) == len(moves)

@@ -2,8 +2,8 @@
 
     head | planets | home planets at the start | fleets | comets | comet groups, each with its paths
 
-All numbers are little-endian; coordinates and angles are doubles, so that both bodies of a request lead to the same
-decision. What JSON names and this does not is what official games have in common.
+All numbers are little-endian; coordinates and angles are doubles, so that both bodies of a request lead to the
+same decision. What JSON names and this does not is what official games have in common.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.errors import DataError
-from td_loop.games.orbit_wars.seen import MOST_FLEETS, MOST_GROUPS, MOST_PLANETS, Seen, position_of
+from td_loop.games.orbit_wars.seen import MOST_FLEETS, MOST_GROUPS, MOST_PLANETS, MOST_SHIPS, Seen, position_of
 from td_loop.games.orbit_wars.state import (
     ANGULAR_VELOCITY,
     COMET_GROUP,
@@ -58,6 +58,9 @@ def pack(position: Position, seat: int) -> bytes:
         DataError: the position holds more than a body can.
     """
     b, s = position
+    _check_counts(int(s.head[N_PLANETS]), int(s.head[N_FLEETS]), 0)
+    if max(s.p_ships.max(initial=0), s.f_ships.max(initial=0)) > MOST_SHIPS:
+        raise DataError(f"a binary body holds garrisons and fleets of up to {MOST_SHIPS} ships")
     n, k, m = int(s.head[N_PLANETS]), int(s.head[N_FLEETS]), len(b.home_x)
     shown = sorted({int(g) for g in s.p_comet[m:n]})
     head = np.zeros(1, _HEAD)
@@ -77,18 +80,21 @@ def pack(position: Position, seat: int) -> bytes:
         rows[name] = values[: len(rows)]
     comets["group"] = np.searchsorted(shown, s.p_comet[m:n])
     comets["path"] = s.p_member[m:n]
-    groups["path_index"], groups["length"], groups["ships"] = (
-        s.comet_at[shown],
-        b.comet_len[shown],
-        b.comet_ships[shown],
-    )
+    groups["path_index"], groups["length"] = s.comet_at[shown], b.comet_len[shown]
+    groups["ships"] = b.comet_ships[shown]
     parts = [part.tobytes() for part in (head, planets, homes, fleets, comets, groups)]
     for g in shown:
         length = int(b.comet_len[g])
-        parts.append(
-            np.stack([b.comet_x[g, :, :length], b.comet_y[g, :, :length]], axis=2).astype("<f8").tobytes()
-        )
+        way = np.stack([b.comet_x[g, :, :length], b.comet_y[g, :, :length]], axis=2)
+        parts.append(way.astype("<f8").tobytes())
     return b"".join(parts)
+
+
+def _check_counts(planets: int, fleets: int, groups: int) -> None:
+    counts = (("planets", planets, MOST_PLANETS), ("fleets", fleets, MOST_FLEETS), ("groups", groups, MOST_GROUPS))
+    for name, count, most in counts:
+        if count > most:
+            raise DataError(f"binary body: {count} {name}; {most} are the most that are read")
 
 
 class _Reader:
@@ -123,13 +129,7 @@ def unpack(body: bytes) -> tuple[Position, int]:
     if head["magic"] != MAGIC or head["version"] != VERSION:
         raise DataError(f"binary body: it must begin with {MAGIC!r} and version {VERSION}")
     n, m, k, g = (int(head[name]) for name in ("planets", "homes", "fleets", "groups"))
-    for name, count, most in (
-        ("planets", n, MOST_PLANETS),
-        ("fleets", k, MOST_FLEETS),
-        ("groups", g, MOST_GROUPS),
-    ):
-        if count > most:
-            raise DataError(f"binary body: {count} {name}; {most} are the most that are read")
+    _check_counts(n, k, g)
     if m > n:
         raise DataError(f"binary body: {m} home planets among {n} planets")
     planets, homes = reader.take("planets", _PLANET, n), reader.take("home planets", _HOME, m)
