@@ -1,9 +1,9 @@
 """Episodes that are under way and whose they are: a table of fixed size, shared by all processes of a server.
 
 An episode stays with the policy that began it while weights change, whichever process its next request reaches.
-The table is set-associative: an episode's hash names a row of WAYS entries, where it replaces the one that has been
-silent the longest. Who loses its entry that way is assigned anew, by hash, and by the name of its previous decision
-if the client sends that.
+The table is set-associative: an episode's hash names a row of WAYS entries, where it replaces the one that has
+been silent the longest. Who loses its entry that way is assigned anew, by hash, and by the name of its previous
+decision if the client sends that.
 """
 
 from __future__ import annotations
