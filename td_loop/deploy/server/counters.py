@@ -29,7 +29,7 @@ class Family:
         name: of the metric.
         kind: counter, gauge or histogram.
         help: one line.
-        cells: the name's suffix, the labels and the place in a row; a histogram's buckets have counts of their own.
+        cells: the name's suffix, the labels and the place in a row; every bucket has its own count.
     """
 
     name: str
