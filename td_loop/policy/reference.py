@@ -46,11 +46,21 @@ def column_names(contract: PolicyContract) -> list[tuple[TensorSpec, int, str]]:
     return [(spec, c, f"{spec.name}.{name}") for spec in contract.inputs for c, name in enumerate(spec.columns)]
 
 
-def real_entries(spec: TensorSpec, inputs: Inputs) -> Tensor:
-    """f32[n, C]: the rows of an input that are no padding (its mask is above 0.5)."""
+def masked_axes(contract: PolicyContract, spec: TensorSpec) -> tuple[int | str, ...]:
+    """The axes along which the mask of an input tells real entries from padding; () without a mask."""
+    return next((other.axes for other in contract.inputs if other.name == spec.mask), ())
+
+
+def real_entries(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Tensor:
+    """f32[n, C]: the rows of an input with columns that are no padding (its mask is above 0.5)."""
     x = inputs[spec.name]
-    rows = x.reshape(-1, x.shape[-1])
-    return rows[inputs[spec.mask].reshape(-1) > 0.5] if spec.mask else rows
+    axes = masked_axes(contract, spec)
+    if not axes:
+        return x.reshape(-1, x.shape[-1])
+    there = inputs[spec.mask] > 0.5
+    spread = there.reshape([n if a in axes else 1 for a, n in zip(spec.axes[:-1], x.shape, strict=False)])
+    rows: Tensor = x[np.broadcast_to(spread, x.shape[:-1])]
+    return rows
 
 
 def bins(edges: Sequence[float], values: FloatArray) -> npt.NDArray[np.int64]:
@@ -79,6 +89,6 @@ def reference_of(contract: PolicyContract, decisions: Iterable[Inputs]) -> Mappi
     for inputs in decisions:
         for spec in contract.inputs:
             if spec.columns:
-                gathered[spec.name].append(real_entries(spec, inputs))
+                gathered[spec.name].append(real_entries(contract, spec, inputs))
     tables = {name: np.concatenate(parts) for name, parts in gathered.items()}
     return {name: column_of(tables[spec.name][:, c]) for spec, c, name in column_names(contract)}
