@@ -19,6 +19,7 @@ class Stream(IntEnum):
     SPLIT = 3  # train / validation games
     SELF_PLAY = 4  # games that we play ourselves
     ARENA = 5  # line-ups, and the luck of each seat of a tournament's games
+    POLICY = 6  # a policy's games, first parameters and batch order
 
 
 def stream(seed: int, kind: Stream, *index: int) -> np.random.Generator:

@@ -11,15 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.games.base import BoolArray, Budget, FloatArray, Player, ReplaySet
-from td_loop.games.orbit_wars import engine
+from td_loop.games.orbit_wars import choice, engine, seen, wire
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Tally, features, make_tally
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
+from td_loop.games.orbit_wars.rule import rule
 from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.session import OrbitSession
-from td_loop.games.orbit_wars.state import EPISODE, Action, Position, State, copy_state
+from td_loop.games.orbit_wars.sizes import SIZES
+from td_loop.games.orbit_wars.state import EPISODE, N_PLANETS, Action, Position, State, copy_state
+from td_loop.games.orbit_wars.tokens import CONTRACT, policy_inputs
 from td_loop.games.orbit_wars.turn import launch
+from td_loop.games.served import Inputs, PolicyContract, Tensor
 from td_loop.kernels import kernel
 from td_loop.value.model import SplineValue
 
@@ -42,7 +46,7 @@ class OrbitWars:
     feature_names = FEATURE_NAMES
 
     def compile(self) -> None:
-        """Compile engine, features and search into the disk cache."""
+        """Compile engine, features, search and what a policy needs into the disk cache."""
         # A value function that likes more of everything, so that there is something to launch and to take back.
         knots = np.tile([0.0, 1.0], (N_FEATURES, 1))
         value = SplineValue(knots, np.stack([knots, knots]), FEATURE_NAMES, {"gamma": 0.97})
@@ -53,6 +57,9 @@ class OrbitWars:
         self.features(pos, 0.97)
         self.partial(pos, 0, action, len(action))
         self.outcome(self.step(pos, [action, None]))
+        self.options_of(pos, 0, action)
+        shape = 1, 1 + len(SIZES) * int(pos.state.head[N_PLANETS])
+        self.choose(pos, 0, np.ones(shape, np.float32))
 
     def open_replays(self, source: Path | None, cache: Path) -> ReplaySet[Position, Action]:
         """See `base.Game`; None opens the games that come with the package."""
@@ -117,9 +124,64 @@ class OrbitWars:
 
         return CONFIGURATION
 
+    @property
+    def contract(self) -> PolicyContract:
+        """See `tokens.CONTRACT`."""
+        return CONTRACT
+
+    def policy_inputs(self, state: Position, seat: int) -> Inputs:
+        """See `tokens`."""
+        return policy_inputs(state, seat)
+
+    def open_options(self, state: Position, seat: int, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
+        """bool[S, O]; slots are the seat's planets in their order."""
+        return choice.open_options(state, seat, n_slots, n_options)
+
+    def choose(self, state: Position, seat: int, logits: Tensor) -> Action:
+        """See `choice.choose`."""
+        return choice.choose(state, seat, logits)
+
+    def options_of(self, state: Position, seat: int, action: Action) -> npt.NDArray[np.int64]:
+        """See `choice.options_of`."""
+        return choice.options_of(state, seat, action)
+
+    def is_legal(self, state: Position, seat: int, action: Action) -> bool:
+        """Whether the engine takes every launch of `action` as it stands."""
+        return choice.is_legal(state, seat, action)
+
     def open_session(self, seed: int, n_players: int) -> OrbitSession:
         """The official game of that seed."""
         return OrbitSession(self.initial(seed, n_players))
+
+    def read_observation(self, observation: Mapping[str, Any]) -> tuple[Position, int]:
+        """See `games/served.py`; what cannot be in an official game is refused."""
+        return seen.read(observation)
+
+    def pack(self, state: Position, seat: int) -> bytes:
+        """See `wire.pack`."""
+        return wire.pack(state, seat)
+
+    def unpack(self, body: bytes) -> tuple[Position, int]:
+        """See `wire.unpack`."""
+        return wire.unpack(body)
+
+    def answer(self, action: Action) -> list[list[Any]]:
+        """Moves [planet id, angle (radians), ships]; in official games a planet's id is its index."""
+        return [[int(planet), angle, int(ships)] for planet, angle, ships in action.tolist()]
+
+    def rule(self, observation: Mapping[str, Any]) -> list[list[Any]]:
+        """What the rule plays; nothing where there is nothing to read."""
+        try:
+            return self.rule_of(*seen.read(observation))
+        except Exception:
+            return []
+
+    def rule_of(self, state: Position, seat: int) -> list[list[Any]]:
+        """What the rule plays; nothing where it fails."""
+        try:
+            return self.answer(rule(state, seat))
+        except Exception:
+            return []
 
 
 GAME = OrbitWars()

@@ -181,7 +181,7 @@ def _offer(
 
 
 @inlined
-def _margin(owner: int, need: int) -> int:
+def margin(owner: int, need: int) -> int:
     """Ships beyond the least: none against neutrals, who do not answer."""
     return 0 if owner < 0 else 2 + need // 8
 
@@ -219,7 +219,7 @@ def _propose_later(
         owner, there = holding(fc, dst, eta)
         if owner == seat or eta >= fc.gone[dst]:
             return
-        ships = max(have, there) + 1 + _margin(owner, there + 1)
+        ships = max(have, there) + 1 + margin(owner, there + 1)
         wait = -((have - ships) // made)
         if wait > most:
             return
@@ -265,7 +265,7 @@ def propose_single(
         return
     slot = 0
     # The least that captures: fewer ships fly slower, and what they meet depends on when they arrive.
-    ships = min(have, there + 1 + _margin(owner, there + 1))
+    ships = min(have, there + 1 + margin(owner, there + 1))
     for _ in range(4):
         ok2, angle2, eta2 = aim_once(pool.aims, board, paths, state, src, dst, ships)
         if not ok2 or eta2 > last:
@@ -276,7 +276,7 @@ def propose_single(
         if ships > there2:
             slot = _put(pool, q, slot, src, ships, eta2, angle2, 0)
             break
-        ships = there2 + 1 + _margin(owner2, there2 + 1)
+        ships = there2 + 1 + margin(owner2, there2 + 1)
         if ships > have:
             break
     free = spare(fc, src)
@@ -345,7 +345,7 @@ def _gather(
         owner, there = holding(fc, dst, late)
         if owner == seat:
             break
-        least = there + 1 + _margin(owner, there + 1)
+        least = there + 1 + margin(owner, there + 1)
         if ships > least:
             ok2, angle2, eta2 = _way(pool, board, paths, state, src, dst, least, wait)
             if ok2 and eta2 <= min(late + GROUP_SPREAD, fc.span[TICKS], fc.gone[dst] - 1):
