@@ -12,13 +12,16 @@ from typing import Any, Protocol, cast
 import pytest
 
 from td_loop import files
-from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
+from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
 from td_loop.deploy.routing import envoy_config
+from td_loop.deploy.routing.assign import subset_of
 from td_loop.deploy.routing.contract import Router
+from td_loop.deploy.routing.embedded import EmbeddedRouter
 from td_loop.deploy.routing.envoy import EnvoyRouter
 from td_loop.deploy.routing.envoy_process import find_envoy, new_version, started
 from td_loop.deploy.routing.istio import IstioRouter, Target, open_istio
 from td_loop.deploy.routing.istio_manifests import Release, virtual_service
+from td_loop.deploy.traffic import Traffic
 from td_loop.errors import UsageError
 from tests.deploy.api_server import ApiServer, api_server
 from tests.deploy.upstreams import Loop, Upstream, ask_all, ask_until
@@ -33,7 +36,7 @@ def first(episode: str) -> Headers:
 
 def later(episode: str, subset: Subset) -> Headers:
     """Headers of a request of an episode whose last decision was the subset's."""
-    return {EPISODE_HEADER: episode, DECISION_HEADER: f"{subset}.some-decision"}
+    return {EPISODE_HEADER: episode, DECISION_HEADER: DECISION_PREFIX.format(subset=subset) + "some-decision"}
 
 
 class Rig(Protocol):
@@ -62,6 +65,55 @@ class Rig(Protocol):
     def load(self) -> contextlib.AbstractContextManager[list[int]]:
         """Requests all the while the block runs; afterwards the list holds their statuses."""
         ...
+
+
+class EmbeddedRig:
+    """The server's own split, with the draw that servers make of it."""
+
+    draws_by_hash = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.router: Router = EmbeddedRouter(folder)
+        self._traffic = Traffic(folder)  # as each server process has it
+
+    def ask(self, requests: Sequence[Headers]) -> list[Subset]:
+        return [self._assign(headers) for headers in requests]
+
+    def _assign(self, headers: Headers) -> Subset:
+        weight = self._traffic.read().canary_weight_bp
+        last = headers.get(DECISION_HEADER, "")
+        for subset in SUBSETS:
+            if weight and last.startswith(DECISION_PREFIX.format(subset=subset)):
+                return subset
+        return subset_of(headers[EPISODE_HEADER], "release", weight)
+
+    def another(self) -> Router:
+        return EmbeddedRouter(self._folder)
+
+    def edit(self, canary: float) -> None:
+        other = Traffic(self._folder)
+        other.set(round(canary * 100))
+        other.close()
+
+    @contextlib.contextmanager
+    def load(self) -> Iterator[list[int]]:
+        statuses: list[int] = []
+        yield statuses
+        statuses += [200 for _ in self.ask([first("e")])]
+
+    def close(self) -> None:
+        self.router.close()
+        self._traffic.close()
+
+
+@contextlib.contextmanager
+def embedded_rig(tmp_path: Path) -> Iterator[EmbeddedRig]:
+    rig = EmbeddedRig(tmp_path)
+    try:
+        yield rig
+    finally:
+        rig.close()
 
 
 class EnvoyRig:
@@ -121,9 +173,9 @@ def two_servers() -> Iterator[tuple[Loop, dict[Subset, Upstream]]]:
         for server in servers.values():
             loop.run(server.start())
         yield loop, servers
+    finally:
         for server in servers.values():
             loop.run(server.stop())
-    finally:
         loop.close()
 
 
@@ -190,4 +242,4 @@ def istio_rig(tmp_path: Path) -> Iterator[IstioRig]:
             rig.router.close()
 
 
-RIGS = {"envoy": envoy_rig, "istio": istio_rig}
+RIGS = {"embedded": embedded_rig, "envoy": envoy_rig, "istio": istio_rig}

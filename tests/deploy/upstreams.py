@@ -72,11 +72,13 @@ class Upstream:
 
     async def stop(self) -> None:
         """As if it were killed."""
-        assert self._server is not None
+        if self._server is None:
+            return
         self._server.close()
         for writer in list(self._open):
             writer.transport.abort()
         await self._server.wait_closed()
+        self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
@@ -129,7 +131,9 @@ class Client:
             self._streams = None
 
 
-async def ask_all(port: int, requests: Iterable[dict[str, str]], connections: int = 8) -> list[tuple[int, str]]:
+async def ask_all(
+    port: int, requests: Iterable[dict[str, str]], connections: int = 8, path: str = "/v1/decide"
+) -> list[tuple[int, str]]:
     """Status and body of each request, over a few connections at once."""
     todo: Iterator[tuple[int, dict[str, str]]] = iter(enumerate(requests))
     answers: dict[int, tuple[int, str]] = {}
@@ -138,7 +142,7 @@ async def ask_all(port: int, requests: Iterable[dict[str, str]], connections: in
         client = Client(port)
         try:
             for number, headers in todo:
-                answers[number] = await client.ask(headers)
+                answers[number] = await client.ask(headers, path)
         finally:
             await client.close()
 

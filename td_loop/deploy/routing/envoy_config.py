@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
+from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
 from td_loop.deploy.routing.assign import FULL_BP
 from td_loop.deploy.routing.contract import RouterError
 from td_loop.errors import UsageError
@@ -155,7 +155,9 @@ def routes(plan: Plan, canary_bp: int, version: str) -> Json:
             "name": name,
             "match": {
                 "path": "/v1/decide",
-                "headers": [{"name": DECISION_HEADER, "string_match": {"prefix": f"{subset}."}}],
+                "headers": [
+                    {"name": DECISION_HEADER, "string_match": {"prefix": DECISION_PREFIX.format(subset=subset)}}
+                ],
             },
             "route": {**decide, "cluster": "stable"},
         }

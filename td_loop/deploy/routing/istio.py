@@ -170,7 +170,7 @@ class IstioRouter:
             return others[0], begun
         raise RouterError(
             f"VirtualService {self._target.name} in namespace {self._target.namespace}: of {len(others)} http "
-            f"routes between the subsets stable and canary none has the name {self._target.route!r}; give its name, "
+            f"routes between the subsets stable and canary none is called {self._target.route!r}; give its name, "
             "or apply what `td-loop deploy manifests` prints"
         )
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
+from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
 
 Json = dict[str, Any]
 
@@ -78,7 +78,10 @@ def virtual_service(release: Release) -> Json:
         ]
 
     def begun(name: str, subset: Subset, route: Sequence[Json]) -> Json:
-        match = {"uri": {"exact": "/v1/decide"}, "headers": {DECISION_HEADER: {"prefix": f"{subset}."}}}
+        match = {
+            "uri": {"exact": "/v1/decide"},
+            "headers": {DECISION_HEADER: {"prefix": DECISION_PREFIX.format(subset=subset)}},
+        }
         return {"name": name, "match": [match], "route": list(route), "timeout": "2s"}
 
     http = [
