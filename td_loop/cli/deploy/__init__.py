@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Release a policy to a few percent of traffic, watch it, and withdraw it when it degrades.",
     )
-    verify.register(deploy)
     envoy.register(deploy)
     manifests.register(deploy)
+    verify.register(deploy)
     app.add_typer(deploy, name="deploy")
