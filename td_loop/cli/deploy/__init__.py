@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from td_loop.cli.deploy import verify
+from td_loop.cli.deploy import envoy, manifests, verify
 
 
 def register(app: typer.Typer) -> None:
@@ -15,5 +15,7 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Release a policy to a few percent of traffic, watch it, and withdraw it when it degrades.",
     )
+    envoy.register(deploy)
+    manifests.register(deploy)
     verify.register(deploy)
     app.add_typer(deploy, name="deploy")
