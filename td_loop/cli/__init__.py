@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from td_loop.cli import (
+    deploy,
     explain,
     export,
     fit,
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 
 for command in (
+    deploy,
     explain,
     export,
     fit,
