@@ -14,13 +14,14 @@ import pytest
 from td_loop import files
 from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
 from td_loop.deploy.routing import envoy_config
-from td_loop.deploy.routing.assign import subset_of
 from td_loop.deploy.routing.contract import Router
 from td_loop.deploy.routing.embedded import EmbeddedRouter
 from td_loop.deploy.routing.envoy import EnvoyRouter
 from td_loop.deploy.routing.envoy_process import find_envoy, new_version, started
 from td_loop.deploy.routing.istio import IstioRouter, Target, open_istio
 from td_loop.deploy.routing.istio_manifests import Release, virtual_service
+from td_loop.deploy.server.assignment import assign
+from td_loop.deploy.server.episodes import Known
 from td_loop.deploy.traffic import Traffic
 from td_loop.errors import UsageError
 from tests.deploy.api_server import ApiServer, api_server
@@ -81,12 +82,9 @@ class EmbeddedRig:
         return [self._assign(headers) for headers in requests]
 
     def _assign(self, headers: Headers) -> Subset:
-        weight = self._traffic.read().canary_weight_bp
-        last = headers.get(DECISION_HEADER, "")
-        for subset in SUBSETS:
-            if weight and last.startswith(DECISION_PREFIX.format(subset=subset)):
-                return subset
-        return subset_of(headers[EPISODE_HEADER], "release", weight)
+        last = headers.get(DECISION_HEADER, "").partition(".")[0]
+        known = Known(cast(Subset, last), 0) if last else None
+        return assign(headers[EPISODE_HEADER], self._traffic.read(), "release", known, None, True).subset
 
     def another(self) -> Router:
         return EmbeddedRouter(self._folder)

@@ -286,10 +286,12 @@ class Controller:
         same."""
         before, record = self.release, self._record
         became = after(before, move, self._world.clock.now())
-        if move.event is Event.ROLL_BACK:
+        if move.event in (Event.ADVANCE, Event.ROLL_BACK):  # between the two lies what a postmortem looks at
             last = self.evidence.last
             seen = {"observation": None if last is None else last.as_json(), "weight": before.weight}
-            line = record.line(move.event, before.stage, became, move.reason, {**move.evidence, **seen})
+            move = replace(move, evidence={**move.evidence, **seen})
+        if move.event is Event.ROLL_BACK:
+            line = record.line(move.event, before.stage, became, move.reason, move.evidence)
             self.release = became
             if not record.intend(line):
                 self._unwritten = line

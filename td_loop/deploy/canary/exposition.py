@@ -6,7 +6,6 @@ What is missing is never taken for zero: a subset without its counters is no ans
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,16 @@ from td_loop.deploy import names
 from td_loop.deploy.canary.observation import Counts, Observation, SourceError
 from td_loop.deploy.names import SUBSETS, Subset
 
-OPTIONAL = (names.DRIFT, names.POLICY_INFO)
-"""Gauges that a server may have nothing to say of yet."""
+ENGINE = {
+    "cpu_s": (names.CPU_SECONDS, {}),
+    "voluntary": (names.CONTEXT_SWITCHES, {"kind": "voluntary"}),
+    "involuntary": (names.CONTEXT_SWITCHES, {"kind": "involuntary"}),
+    "run_queue_s": (names.RUN_QUEUE_SECONDS, {}),
+    "throttled_s": (names.THROTTLED_SECONDS, {}),
+}
+"""Field of `Observation.engine` -> sample and labels; a kernel may not tell all of them."""
+OPTIONAL = (names.DRIFT, names.POLICY_INFO, *dict.fromkeys(name for name, _ in ENGINE.values()))
+"""What a server may have nothing to say of."""
 PLAIN = {
     "requests": names.REQUESTS,
     "errors": names.ERRORS,
@@ -53,11 +60,6 @@ def wanted() -> tuple[str, ...]:
     return (*PLAIN.values(), names.FALLBACKS, BUCKETS, *rewards, *OPTIONAL)
 
 
-def pattern() -> str:
-    """A regular expression for their names."""
-    return "|".join(re.escape(name) for name in wanted())
-
-
 def observation(samples: Iterable[Sample], *, time: float, age: float, instances: tuple[str, ...]) -> Observation:
     """What samples come to: those of several servers are added up, of gauges the largest is taken.
 
@@ -70,7 +72,16 @@ def observation(samples: Iterable[Sample], *, time: float, age: float, instances
     """
     found = list(samples)
     stable, canary = (_counts(found, subset) for subset in SUBSETS)
-    return Observation(time, age, stable, canary, tuple(sorted(instances)))
+    return Observation(time, age, stable, canary, tuple(sorted(instances)), _engine(found))
+
+
+def _engine(samples: list[Sample]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for field, (name, labels) in ENGINE.items():
+        told = [s.value for s in samples if s.name == name and labels.items() <= s.labels.items()]
+        if told and all(map(math.isfinite, told)):
+            found[field] = math.fsum(told)
+    return found
 
 
 def _counts(samples: list[Sample], subset: Subset) -> Counts:

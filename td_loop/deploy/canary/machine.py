@@ -249,18 +249,18 @@ def step(
     if here is Stage.RAMP and not verdict.fresh:  # a share that nobody has tried yet does not grow
         progress = min(progress, (release.progress_s // stages.step_s + 1) * stages.step_s - 1e-6)
     release = replace(release, progress_s=min(progress, whole))
-    if progress >= whole and not verdict.lacking:
-        following = {Stage.SHADOW: Stage.CANARY, Stage.CANARY: Stage.RAMP, Stage.RAMP: Stage.PROMOTING}[here]
-        if stages.gate == "manual" and not release.approved:
-            if release.waiting:
-                return release, None
-            reason = f"{here} is done; {following} waits for `td-loop deploy approve`"
-            return release, Move(Event.WAIT, here, release.weight, reason, evidence_of(verdict))
-        weight = whole_steps(stages.canary_percent, granularity) if following is Stage.CANARY else release.weight
-        return release, Move(Event.ADVANCE, following, weight, f"{here} is done", evidence_of(verdict))
     if here is Stage.RAMP:
         weight = whole_steps(ramp_weight(stages, release.progress_s), granularity)
         if weight > release.weight:
             reason = f"the ramp, {release.progress_s:.0f} of {whole:.0f} s"
             return release, Move(Event.WEIGH, here, weight, reason)
-    return release, None
+    if progress < whole or verdict.lacking or (here is Stage.RAMP and not verdict.fresh):
+        return release, None
+    following = {Stage.SHADOW: Stage.CANARY, Stage.CANARY: Stage.RAMP, Stage.RAMP: Stage.PROMOTING}[here]
+    if stages.gate == "manual" and not release.approved:
+        if release.waiting:
+            return release, None
+        reason = f"{here} is done; {following} waits for `td-loop deploy approve`"
+        return release, Move(Event.WAIT, here, release.weight, reason, evidence_of(verdict))
+    weight = whole_steps(stages.canary_percent, granularity) if following is Stage.CANARY else release.weight
+    return release, Move(Event.ADVANCE, following, weight, f"{here} is done", evidence_of(verdict))

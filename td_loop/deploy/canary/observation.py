@@ -124,6 +124,8 @@ class Observation:
         age: how old they were when they were asked for, seconds.
         stable, canary: the subsets.
         instances: the servers (or what scrapes them calls them) whose counters are added up.
+        engine: cumulative counters of the server processes, by the field of `observe.engine.Engine`; what they do
+            not tell is not in it. No rule looks at them, the postmortem does.
     """
 
     time: float
@@ -131,6 +133,7 @@ class Observation:
     stable: Counts
     canary: Counts
     instances: tuple[str, ...] = ()
+    engine: Mapping[str, float] = field(default_factory=dict)
 
     def subset(self, which: Subset) -> Counts:
         """The counters of a subset."""
@@ -176,6 +179,7 @@ class Observation:
                 Counts.from_json(found["stable"]),
                 Counts.from_json(found["canary"]),
                 tuple(map(str, found["instances"])),
+                {k: as_float(v) for k, v in found.get("engine", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise DataError(f"is no observation ({e!r})") from e

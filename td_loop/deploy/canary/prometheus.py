@@ -15,7 +15,7 @@ import urllib.request
 from typing import Any
 
 from td_loop.deploy import names
-from td_loop.deploy.canary.exposition import Sample, observation, pattern
+from td_loop.deploy.canary.exposition import Sample, observation, wanted
 from td_loop.deploy.canary.observation import Observation, SourceError
 from td_loop.errors import UsageError
 
@@ -39,7 +39,7 @@ class Prometheus:
             raise UsageError(f"--prometheus {url}: must begin with http:// or https://")
         self._url = f"{url.rstrip('/')}/api/v1/query"
         more = f", {selector.strip().strip('{}')}" if selector.strip() else ""
-        self._counters = f'{{__name__=~"{pattern()}"{more}}}'.replace("\\", "\\\\")
+        self._counters = f'{{__name__=~"{"|".join(wanted())}"{more}}}'
         self._scraped = f'timestamp({{__name__="{names.REQUESTS}"{more}}})'
         # A proxy that the environment names is for the world, not for a server of ours.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -30,6 +30,8 @@ from td_loop.deploy.canary.observation import Observation
 from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.names import SUBSETS
 
+FEW = 5
+"""Events that are a reason to wait; fewer break a limit by chance, and are no proof either."""
 SUSPICIOUS = 1.64
 """Standard errors behind, at this moment, that are a reason to wait (5 % of equal canaries at any one moment)."""
 
@@ -148,7 +150,8 @@ def _rate(
                 found.append((tested, mark, shares))
     proven = any(tested.proven for tested, _, _ in found)
     if not proven:
-        found = [f for f in found if f[2].canary_trials >= settings.watch.requests][-1:]
+        enough = settings.watch.requests
+        found = [f for f in found if f[2].canary_trials >= enough and f[2].canary >= FEW][-1:]
     if not found:
         return
     tested, mark, shares = max(found, key=lambda f: f[0].log_e - f[0].needed)
