@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from td_loop.cli.deploy import envoy, manifests, verify
+from td_loop.cli.deploy import envoy, manifests, serve, verify
 
 
 def register(app: typer.Typer) -> None:
@@ -17,5 +17,6 @@ def register(app: typer.Typer) -> None:
     )
     envoy.register(deploy)
     manifests.register(deploy)
+    serve.register(deploy)
     verify.register(deploy)
     app.add_typer(deploy, name="deploy")

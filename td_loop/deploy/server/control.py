@@ -154,7 +154,9 @@ class Control:
         while any(revision != new.revision for revision in self._ready()):
             if loop.time() > end:
                 behind = [k for k, revision in enumerate(self._ready()) if revision != new.revision]
-                raise Problem(503, f"server processes {behind} do not serve revision {new.revision}; see their log")
+                raise Problem(
+                    503, f"server processes {behind} do not serve revision {new.revision}; see their log"
+                )
             await asyncio.sleep(_POLL_S)
         return await self.policies({})
 

@@ -202,6 +202,10 @@ class Counters:
         """Let the others know which revision of the policies this process serves."""
         self._file.words[_READY + self._process] = revision
 
+    def clear_ready(self, process: int) -> None:
+        """A process has died: it serves nothing."""
+        self._file.words[_READY + process] = 0
+
     def ready(self) -> list[int]:
         """The revision that each process serves; 0 of one that is not warm yet."""
         return self._file.words[_READY : _READY + self._processes].tolist()

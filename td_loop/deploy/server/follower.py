@@ -32,9 +32,11 @@ def load_all(policies: Policies, how: Loading) -> Serving:
 
 
 class Follower:
-    """Loads in threads, swaps on the event loop. Artefacts that were prepared or are served are not loaded again."""
+    """Loads in threads, swaps on the event loop. What was prepared or is served is not loaded again."""
 
-    def __init__(self, folder: Path, service: Service, how: Loading, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, folder: Path, service: Service, how: Loading, say: Callable[[str], None] | None = None
+    ) -> None:
         """`say` gets what went wrong; standard error by default."""
         self._folder, self._service, self._how = folder, service, how
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201

@@ -57,7 +57,10 @@ class App:
             "/healthz": {"GET": self._alive},
             "/readyz": {"GET": self._ready},
             "/metrics": {"GET": self._metrics},
-            "/v1/traffic": {"GET": self._controlled(control.traffic), "PUT": self._controlled(control.set_traffic)},
+            "/v1/traffic": {
+                "GET": self._controlled(control.traffic),
+                "PUT": self._controlled(control.set_traffic),
+            },
             "/v1/policies": {"GET": self._controlled(control.policies)},
             "/v1/canary": {"PUT": self._controlled(control.set_canary)},
             "/v1/promote": {"POST": self._controlled(control.promote)},

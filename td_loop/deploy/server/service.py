@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from td_loop.deploy.names import SUBSETS, Subset
+from td_loop.deploy.names import Subset
 from td_loop.deploy.server.assignment import Choice, assign
 from td_loop.deploy.server.counters import CELLS, Counters
 from td_loop.deploy.server.decision_id import POLICY_BYTES, DecisionId, Signer, folder_key
@@ -19,6 +19,7 @@ from td_loop.deploy.server.inference import Inferred, Moves, NoMoves, Question, 
 from td_loop.deploy.server.ledger import Ledger, Redeemed
 from td_loop.deploy.server.loading import Loaded
 from td_loop.deploy.server.pool import Busy, Late, Pool
+from td_loop.deploy.server.watched import Watched
 from td_loop.deploy.traffic import Traffic, TrafficState
 from td_loop.games.served import Served
 
@@ -80,6 +81,12 @@ class Serving:
         """The policy of a subset."""
         return self.canary if subset == "canary" else self.stable
 
+    def both(self) -> Iterator[tuple[Subset, Loaded]]:
+        """The subsets that have a policy, with it."""
+        yield "stable", self.stable
+        if self.canary is not None:
+            yield "canary", self.canary
+
 
 class Service:
     """One process's share of a server. All methods belong to its event loop."""
@@ -90,6 +97,7 @@ class Service:
         game: Served[Any, Any],
         serving: Serving,
         counters: Counters,
+        watched: Watched,
         *,
         process: int,
         processes: int,
@@ -99,6 +107,7 @@ class Service:
         """Take up what the processes of `folder` share."""
         self.folder, self.game, self.counters = folder, game, counters
         self.serving = serving
+        self._watched = watched
         self.traffic = Traffic.open(folder)
         self.episodes = Episodes(folder)
         self.ledger = Ledger(folder, processes)
@@ -112,22 +121,21 @@ class Service:
     def close(self) -> None:
         """Give back files and threads."""
         self._rule.close()
-        for subset in SUBSETS:
-            if (policy := self.serving.of(subset)) is not None:
-                policy.pool.close()
+        for _, policy in self.serving.both():
+            policy.pool.close()
         self.ledger.close()
         self.episodes.close()
         self.traffic.close()
 
     def serve(self, serving: Serving) -> None:
         """Answer with these policies from the next request on."""
-        self._watched.flush(self.serving)
+        self.tick()
         self.serving = serving
         self.counters.set_ready(serving.revision)
 
     def tick(self) -> None:
         """Publish what is not counted request by request; call it a few times a second."""
-        self._watched.flush(self.serving)
+        self._watched.flush({s: (p.named.sha256, p.watch) for s, p in self.serving.both()})
 
     # --- decisions -----------------------------------------------------------------------------------------
 
@@ -150,7 +158,12 @@ class Service:
             self.counters.add(cells.episodes)
         if reason:
             self.counters.add(cells.fallbacks[reason])
-        if inferred is not None and serving.shadow and traffic.canary_weight_bp == 0 and serving.canary is not None:
+        if (
+            inferred is not None
+            and serving.shadow
+            and traffic.canary_weight_bp == 0
+            and serving.canary is not None
+        ):
             self._shadow(serving.canary, question, inferred)
         name = DecisionId(
             self.ledger.id,
@@ -178,9 +191,7 @@ class Service:
             self.on_revision()
         return traffic
 
-    def _assign(
-        self, request: Request, traffic: TrafficState, serving: Serving
-    ) -> tuple[Subset, int, bool, bool]:
+    def _assign(self, request: Request, traffic: TrafficState, serving: Serving) -> tuple[Subset, int, bool, bool]:
         """Subset, key of the episode, whether it was moved, and whether it is new."""
         key, now = episode_key(request.episode), self._wall_clock()
         known = self.episodes.get(key, now) or self._from_previous(request.previous, key)
@@ -282,12 +293,14 @@ class Service:
 
     def metrics(self) -> bytes:
         """All metrics of all processes."""
+        self.tick()
         percent = self.traffic.read().percent
-        artefacts = {
-            subset: policy.named.sha256
-            for subset in SUBSETS
-            if (policy := self.serving.of(subset)) is not None
-        }
+        policies = dict(self.serving.both())
+        watched = {s: (p.named.sha256, p.watch.drift.bins) for s, p in policies.items()}
         return exposition(
-            self.counters.totals(), {"stable": 100.0 - percent, "canary": percent}, artefacts, {}
+            self.counters.totals(),
+            {"stable": 100.0 - percent, "canary": percent},
+            {s: p.named.sha256 for s, p in policies.items()},
+            {s: self._watched.choice_entropy(s, sha) for s, (sha, _) in watched.items()},
+            {s: self._watched.drift(s, sha, bins) for s, (sha, bins) in watched.items()},
         )

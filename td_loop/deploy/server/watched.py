@@ -80,8 +80,8 @@ class Watched:
         """PSI of each feature of a subset's policy, over what all processes have seen."""
         if bins.size > MOST_COUNTS:
             return {}
-        counts = sum((row[1 + OPTIONS : 1 + OPTIONS + bins.size] for row in self._of(subset, sha)), _none(bins.size))
-        return bins.psi(counts)
+        where = slice(1 + OPTIONS, 1 + OPTIONS + bins.size)
+        return bins.psi(sum((row[where] for row in self._of(subset, sha)), _none(bins.size)))
 
     def choice_entropy(self, subset: Subset, sha: str) -> float:
         """Entropy in nats of what a subset's policy chose, in all processes; NaN when nothing was."""
@@ -100,7 +100,8 @@ class Watched:
         now = (found.cpu_s, found.voluntary, found.involuntary, found.run_queue_s, found.throttled_s)
         cells = (ENGINE.cpu, ENGINE.voluntary, ENGINE.involuntary, ENGINE.run_queue, ENGINE.throttled)
         for cell, x, before in zip(cells, now, self._before, strict=True):
-            if x is not None:  # not known is not zero, but a counter that nobody knows stays where it is
+            # All processes see the same throttling, so one of them tells of it. What is not known stays as it is.
+            if x is not None and (cell != ENGINE.throttled or self._process == 0):
                 self._counters.set(cell, before + x)
 
     def _base(self) -> list[float]:
