@@ -86,8 +86,8 @@ class _Layout:
         self.size = 0
         self._families: dict[str, tuple[str, str, list[tuple[str, Labels, int]]]] = {}
 
-    def cell(self, name: str, kind: str, text: str, suffix: str = "", **labels: str) -> int:
-        cells = self._families.setdefault(name, (kind, text, []))[2]
+    def cell(self, name: str, what: str, text: str, suffix: str = "", **labels: str) -> int:
+        cells = self._families.setdefault(name, (what, text, []))[2]
         cells.append((suffix, tuple(labels.items()), self.size))
         self.size += 1
         return self.size - 1

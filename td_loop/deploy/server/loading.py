@@ -23,7 +23,7 @@ from td_loop.policy.runner import Runner
 from td_loop.policy.runtimes import Runtime, open_runner
 
 WARM_UP, WARM_UP_S = 20, 3.0
-"""Decisions that a policy makes before it gets traffic, since the first few are slow; the seconds they may take."""
+"""Decisions that a policy makes before it gets traffic, since the first few are slow; seconds they may take."""
 
 
 @dataclass(frozen=True)
