@@ -6,6 +6,7 @@ column that was constant shows a change in either direction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from td_loop.games.served import Inputs, PolicyContract, Tensor, TensorSpec
 
 FloatArray = npt.NDArray[np.floating[Any]]
+Ints = npt.NDArray[np.int64]
 _DECILES = np.arange(1, 10) / 10
 _ATOM = 0.05
 """Share of a value from which on it has its own bin."""
@@ -51,20 +53,28 @@ def masked_axes(contract: PolicyContract, spec: TensorSpec) -> tuple[int | str, 
     return next((other.axes for other in contract.inputs if other.name == spec.mask), ())
 
 
-def real_entries(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Tensor:
-    """f32[n, C]: the rows of an input with columns that are no padding (its mask is above 0.5)."""
-    x = inputs[spec.name]
+def real_rows(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Ints:
+    """i64[n]: which rows of an input, its leading axes taken as one, are no padding (mask above 0.5)."""
+    shape = inputs[spec.name].shape[:-1]
     axes = masked_axes(contract, spec)
     if not axes:
-        return x.reshape(-1, x.shape[-1])
+        return np.arange(math.prod(shape))
     there = inputs[spec.mask] > 0.5
-    spread = there.reshape([n if a in axes else 1 for a, n in zip(spec.axes[:-1], x.shape, strict=False)])
-    rows: Tensor = x[np.broadcast_to(spread, x.shape[:-1])]
+    if there.shape != shape:
+        spread = there.reshape([n if a in axes else 1 for a, n in zip(spec.axes[:-1], shape, strict=True)])
+        there = np.broadcast_to(spread, shape)
+    return np.flatnonzero(there)
+
+
+def real_entries(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Tensor:
+    """f32[n, C]: those rows."""
+    x = inputs[spec.name]
+    rows: Tensor = x.reshape(-1, x.shape[-1])[real_rows(contract, spec, inputs)]
     return rows
 
 
-def bins(edges: Sequence[float], values: FloatArray) -> npt.NDArray[np.int64]:
-    """i64[E + 1]: how many `values` fall into each bin; one that is not a number falls into the last."""
+def bins(edges: Sequence[float], values: FloatArray) -> Ints:
+    """i64[E + 1]: how many `values`, all finite, fall into each bin."""
     return np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges) + 1)
 
 

@@ -51,9 +51,9 @@ def lengths(subject: Subject) -> Check:
         batch = _length(contract, inputs, "B")
         if logits.shape[:2] != (batch, slots) or not np.isfinite(logits).all():
             failed.append(name)
-    figure = f"{len(failed)} of {tried} fail{f' (first: {failed[0]})' if failed else ''}"
     limits = ", ".join(f"{axis} 1..{most}" for axis, most in contract.limits.items())
-    return Check("lengths", not failed, figure, limits, {"failing": len(failed), "lengths": tried})
+    figure = f"{len(failed)} of {tried} fail ({failed[0] if failed else limits})"
+    return Check("lengths", not failed, figure, "0", {"failing": len(failed), "lengths": tried})
 
 
 def pad(

@@ -1,7 +1,8 @@
 """Names of decisions: they carry what a reward has to know, so that any process can take one.
 
-    version | server | process, number | flags | policy | episode | signature      36 bytes, 48 letters
+    subset "." version | ledger | process, number | flags | policy | episode | signature
 
+The subset stands in front in plain text, for proxies that keep an episode where it was; the rest is base64.
 The signature is keyed BLAKE2b (RFC 7693) with the key of the server's folder: nobody else can make up a decision,
 or move a reward from the fallback to the canary.
 """
@@ -17,7 +18,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from td_loop.deploy.names import Subset
+from td_loop.deploy.names import DECISION_PREFIX, Subset
 from td_loop.files import atomic_file
 
 KEY_FILE = "key"
@@ -63,29 +64,32 @@ class Signer:
         self._key = key
 
     def write(self, x: DecisionId) -> str:
-        """48 letters of the base64 alphabet for URLs."""
+        """The name: 55 letters that need no escaping in URLs and headers."""
         flags = (x.subset == "canary") * _CANARY | x.fallback * _FALLBACK | x.switched * _SWITCHED
         where = x.process << NUMBER_BITS | x.number
         body = _BODY.pack(_VERSION, x.ledger, where, flags, x.policy, x.episode)
-        return base64.urlsafe_b64encode(body + self._signature(body)).decode()
+        letters = base64.urlsafe_b64encode(body + self._signature(body)).decode()
+        return DECISION_PREFIX.format(subset=x.subset) + letters
 
     def read(self, text: str) -> DecisionId | None:
         """What a name says; None of what no server of this folder has written."""
+        prefix, _, letters = text.rpartition(".")
         try:
-            data = base64.b64decode(text, altchars=b"-_", validate=True)
+            data = base64.b64decode(letters, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):  # ValueError: letters beyond ASCII
             return None
         body, signature = data[: _BODY.size], data[_BODY.size :]
         if len(body) < _BODY.size or not hmac.compare_digest(signature, self._signature(body)):
             return None
         version, ledger, where, flags, policy, episode = _BODY.unpack(body)
-        if version != _VERSION:
+        subset: Subset = "canary" if flags & _CANARY else "stable"
+        if version != _VERSION or prefix != subset:
             return None
         return DecisionId(
             ledger,
             where >> NUMBER_BITS,
             where & (1 << NUMBER_BITS) - 1,
-            "canary" if flags & _CANARY else "stable",
+            subset,
             policy,
             episode,
             bool(flags & _FALLBACK),
