@@ -218,7 +218,9 @@ def test_a_canary_is_rolled_back_from_weights_that_were_changed_by_hand(tmp_path
 
 def test_what_goes_wrong_late_is_found_within_minutes(tmp_path: Path) -> None:
     b = bench(tmp_path)
-    b.settings = CanarySettings.from_mapping({"stages": {"shadow_s": 0, "canary_s": 7200.0}, "watch": {"poll_s": 20.0}})
+    b.settings = CanarySettings.from_mapping(
+        {"stages": {"shadow_s": 0, "canary_s": 7200.0}, "watch": {"poll_s": 20.0}}
+    )
     b.street.at(2500, lambda: b.street.policies.update({SAME: Policy(reward=1.0)}))
     assert b.begin(SAME).run() is Stage.ROLLED_BACK
     assert b.triggers() == ["reward"]

@@ -5,6 +5,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from td_loop.deploy import names
@@ -18,6 +19,7 @@ def exposition(
     totals: list[float],
     weights: Mapping[Subset, float],
     artefacts: Mapping[Subset, str],
+    choice_entropies: Mapping[Subset, float],
     drift: Mapping[Subset, Mapping[str, float]],
 ) -> bytes:
     """All metrics.
@@ -26,6 +28,7 @@ def exposition(
         totals: of `Counters.totals`.
         weights: percent of new episodes by subset.
         artefacts: sha256 by subset; a subset without a policy is not in it.
+        choice_entropies: of what was chosen, nats, by subset.
         drift: population stability index by subset and feature.
     """
     lines: list[str] = []
@@ -41,6 +44,11 @@ def exposition(
             names.POLICY_INFO,
             "The artefact that answers for the subset.",
             [(names.POLICY_INFO, (("subset", s), ("sha256", sha)), 1.0) for s, sha in artefacts.items()],
+        ),
+        (
+            names.CHOICE_ENTROPY,
+            "Entropy of what was chosen in the last decisions, nats.",
+            _by_subset(names.CHOICE_ENTROPY, choice_entropies),
         ),
         (
             names.DRIFT,
@@ -66,7 +74,11 @@ def _family(
     lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
     for sample, labels, value in values:
         shown = ",".join(f'{key}="{_escaped(x)}"' for key, x in labels)
-        lines.append(f"{sample}{{{shown}}} {value!r}" if shown else f"{sample} {value!r}")
+        lines.append(f"{sample}{{{shown}}} {_number(value)}" if shown else f"{sample} {_number(value)}")
+
+
+def _number(x: float) -> str:
+    return "NaN" if math.isnan(x) else repr(float(x))
 
 
 def _escaped(text: str) -> str:
