@@ -63,12 +63,6 @@ class Pool:
         """Threads that were written off and have not come back."""
         return self._stuck
 
-    def start(self) -> None:
-        """Start the threads now, rather than with the first calls."""
-        with self._lock:
-            while self._threads < self._size:
-                self._start_thread()
-
     async def ask(self, work: Callable[[], T], deadline: float, after: Callable[[T], None] | None = None) -> T:
         """What `work` returns.
 
@@ -107,6 +101,30 @@ class Pool:
             return await future
         finally:
             timer.cancel()
+
+    def on_each(self, work: Callable[[], object], timeout_s: float) -> None:
+        """Call `work` once in every thread, and wait for that, from a thread that is none of them.
+
+        What each thread makes for itself, buffers say, is then there before anybody waits for a call.
+
+        Raises:
+            TimeoutError: it took too long.
+        """
+        with self._lock:
+            while self._threads < self._size:
+                self._start_thread()
+            n = self._threads
+            barrier, done = threading.Barrier(n), threading.Semaphore(0)
+
+            def wait_and_work() -> None:
+                barrier.wait(timeout_s)  # nobody takes two
+                work()
+
+            for _ in range(n):
+                self._waiting += 1
+                self._queue.put((_Call(wait_and_work, None), lambda *_: done.release()))
+        if not all(done.acquire(timeout=timeout_s) for _ in range(n)):
+            raise TimeoutError(f"{self.name}: a thread did not do its part within {timeout_s:g} s")
 
     def close(self) -> None:
         """Take no more calls, and let the threads end; those that hang end with the process."""
