@@ -33,7 +33,10 @@ def exposition(
     """
     lines: list[str] = []
     for family in FAMILIES:
-        _family(lines, family.name, family.kind, family.help, samples(family, totals))
+        # Readers that know OpenMetrics (prometheus_client's does) would add `_total` to other counters' names.
+        counts_oddly = family.kind == "counter" and not family.name.endswith("_total")
+        kind = "untyped" if counts_oddly else family.kind
+        _family(lines, family.name, kind, family.help, samples(family, totals))
     for subset in SUBSETS:
         cells, name = CELLS[subset], names.REWARD.format(subset=subset) + "_sum"
         total = totals[cells.reward_positive] - totals[cells.reward_negative]

@@ -91,9 +91,9 @@ def load(named: Named, how: Loading, game: Served[Any, Any] | None = None) -> Lo
     game = game or served_game(artefact.meta.contract.game)
     _refuse_other_contract(artefact, game)
     runner = open_runner(artefact, how.runtime)
-    warm_up(game, runner, artefact)
     pool = Pool(f"policy-{artefact.sha256[:8]}", how.threads, how.most_stuck)
-    pool.start()
+    with contextlib.suppress(TimeoutError):  # a policy that is so slow is the canary's controller's to judge
+        pool.on_each(partial(warm_up, game, runner, artefact), 4 * WARM_UP_S)
     return Loaded(named, game, artefact, runner, pool, Watch(game, artefact))
 
 
@@ -126,7 +126,7 @@ def warm_up(game: Served[Any, Any], runner: Runner, artefact: Artefact) -> None:
 
     What a policy answers is none of its business: admission has judged that, and the canary's controller will.
     """
-    end = time.monotonic() + WARM_UP_S
+    end, watch = time.monotonic() + WARM_UP_S, Watch(game, artefact)
     questions = [case.inputs for case in artefact.meta.cases]
     for k in range(WARM_UP):
         if time.monotonic() > end:
@@ -135,6 +135,6 @@ def warm_up(game: Served[Any, Any], runner: Runner, artefact: Artefact) -> None:
         body = game.pack(state, 0)
         game.rule_of(state, 0)
         with contextlib.suppress(NoMoves):
-            infer(game, runner, Question(partial(game.unpack, body)))
+            watch.see(infer(game, runner, Question(partial(game.unpack, body))))
         with contextlib.suppress(Exception):  # a runner may raise anything
             runner(questions[k % len(questions)])

@@ -26,6 +26,8 @@ from td_loop.games.served import Served
 RULE_S = 0.1
 """Seconds that the rule may take; then there are no moves. It takes less than one of a hundred of them."""
 _RULE_THREADS, _RULE_STUCK = 2, 4
+WARM_UP_S = 300.0
+"""Seconds that compiling the rule may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,12 @@ class Service:
         self._signer = Signer(folder_key(folder))
         self._process, self._deadline_s, self._wall_clock = process, deadline_s, wall_clock
         self._rule = Pool("rule", _RULE_THREADS, _RULE_STUCK)
-        self._rule.start()
         self._shadows: set[asyncio.Task[None]] = set()
+
+    def warm_up(self) -> None:
+        """Let the rule answer once in each of its threads; call this from another thread than the loop's."""
+        state = self.game.initial(0, 2)
+        self._rule.on_each(lambda: self.game.rule_of(state, 0), WARM_UP_S)
 
     def close(self) -> None:
         """Give back files and threads."""

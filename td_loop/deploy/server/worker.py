@@ -110,6 +110,7 @@ async def run(settings: Settings, loading: Loading) -> None:
         processes=settings.processes,
         deadline_s=settings.deadline_ms / 1000.0,
     )
+    await asyncio.to_thread(service.warm_up)
     follower = Follower(folder, service, loading)
     service.on_revision = follower.wake
     control = Control(folder, service.traffic, counters.ready, follower.prepare)
