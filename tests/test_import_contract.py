@@ -17,6 +17,7 @@ GROUND = {
     "npz",
     "fence",
     "journal",
+    "jsonl",
     "lock",
     "processes",
     "rng",

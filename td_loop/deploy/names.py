@@ -25,16 +25,34 @@ REWARDS_OF_FALLBACKS = "rl_reward_fallback_total"
 """Counter: rewards reported for answers of the fallback."""
 REQUESTS = "rl_requests_total"
 """Counter: decisions asked for."""
+REWARDS_UNCREDITED = "rl_reward_uncredited_total"
+"""Counter, label "reason": rewards that no policy is credited with: `replaced` (the artefact that decided does not
+serve as this subset any more), `switched` (the episode had decisions of both subsets)."""
+UNCREDITED_REASONS = ("replaced", "switched")
 FALLBACKS = "rl_fallbacks_total"
-"""Counter, label "reason": timeout, error, output, illegal, busy."""
+"""Counter, label "reason": see FALLBACK_REASONS."""
+FALLBACK_REASONS = ("timeout", "error", "output", "illegal", "busy")
+"""Why the rule answered: no answer in time; the runner raised; the wrong shape or not finite; not legal; all
+threads of the policy hang."""
 ERRORS = "rl_errors_total"
 """Counter: requests answered with a 5xx status."""
 EPISODES = "rl_episodes_total"
 """Counter: episodes that were assigned to a subset (the router's draw, for the test of sample ratios)."""
 DECISION_SECONDS = "rl_decision_seconds"
-"""Histogram: from the request read to the answer written."""
+"""Histogram: from the request read to the answer written. In shadow: from the question to the canary's answer."""
+LATENCY_BUCKETS = (
+    *(0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.010, 0.012, 0.015, 0.020, 0.025, 0.030),
+    *(0.040, 0.050, 0.060, 0.080, 0.100, 0.200, 0.500, 1.0),
+)
+"""Upper bounds, seconds; 10 and 15 ms, which people set limits at, are among them."""
+SHADOW_AGREEING = "rl_shadow_agreeing_total"
+"""Counter, subset canary: answers of a canary in shadow that were those of the stable policy. Requests, fallbacks,
+seconds and entropy of a canary in shadow count as the canary's own; episodes and rewards it has none."""
+
 ENTROPY = "rl_action_entropy"
 """Summary-like counters `_sum` and `_count`: marginal entropy of a decision in nats, mean over deciding slots."""
+CHOICE_ENTROPY = "rl_choice_entropy"
+"""Gauge: entropy in nats of what was chosen over the recent window; near 0, it is the same in all states."""
 DRIFT = "rl_feature_drift"
 """Gauge, label "feature": population stability index against the artefact's reference, over the recent window."""
 NONDETERMINISM = "rl_replayed_states_differing_total"
@@ -59,3 +77,5 @@ THROTTLED_SECONDS = "rl_engine_throttled_seconds_total"
 EPISODE_HEADER = "x-episode-id"
 SUBSET_HEADER = "x-rl-subset"
 DECISION_HEADER = "x-decision-id"
+DECISION_PREFIX = "{subset}."
+"""How the id of a decision begins: a proxy that sees it in the header keeps an episode where it was."""

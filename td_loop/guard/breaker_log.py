@@ -1,25 +1,20 @@
 """The breaker's log, `breaker.jsonl`: one transition a line, appended and made durable before anything follows.
 
-A kill or a power cut may leave the last line torn. Readers pass over it, and whoever goes on writing cuts it off
-first. Any other line that does not parse is damage, and an error: it is the only memory of what happened.
+It is the only memory of what happened (`td_loop/jsonl.py` says what becomes of a torn or damaged line).
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable
 from pathlib import Path
 
-import orjson
-
-from td_loop import fence
-from td_loop.errors import DataError
-from td_loop.files import dumps_json, fsync_dir, make_dir, storage_errors, write_bytes
 from td_loop.guard.breaker import Transition
+from td_loop.jsonl import append_line, cut_torn, read_lines
 
 NAME = "breaker.jsonl"
 """Its name in the guard's folder."""
+_REMEDY = (
+    "the breaker's state rests on this file: put a sound copy in its place, or move the folder away and begin anew"
+)
 
 
 def read_log(path: Path) -> list[Transition]:
@@ -28,7 +23,7 @@ def read_log(path: Path) -> list[Transition]:
     Raises:
         DataError: a line is damaged, or the file cannot be read; the message names file and line.
     """
-    return _parse(path, _whole_lines(_read(path)))
+    return read_lines(path, Transition.from_json, _REMEDY)
 
 
 class BreakerLog:
@@ -47,11 +42,8 @@ class BreakerLog:
             StorageError: the disk is full, read-only or failing.
         """
         self.path = path
-        content = _read(path)
-        lines = _whole_lines(content)
-        self.transitions = _parse(path, lines)
-        if len(whole := b"".join(lines)) < len(content):
-            write_bytes(path, whole)
+        self.transitions = read_log(path)
+        cut_torn(path)
 
     def append(self, transition: Transition) -> None:
         """Add a line; when this returns, it is on the disk.
@@ -60,51 +52,5 @@ class BreakerLog:
             StorageError: the disk is full, read-only or failing; the file holds what it held before.
             RunInUse: another driver has taken over (see `fence.py`).
         """
-        line = dumps_json(transition.as_json()) + b"\n"
-        make_dir(self.path.parent)
-        fence.check()
-        with storage_errors(self.path, len(line)):
-            new = not self.path.exists()
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            try:
-                end = os.fstat(fd).st_size
-                try:
-                    left = memoryview(line)
-                    while left:
-                        left = left[os.write(fd, left) :]
-                    os.fsync(fd)
-                except BaseException:
-                    with contextlib.suppress(OSError):  # else the next reader cuts it off
-                        os.ftruncate(fd, end)
-                    raise
-            finally:
-                os.close(fd)
-            if new:
-                fsync_dir(self.path.parent)
+        append_line(self.path, transition.as_json())
         self.transitions.append(transition)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return b""
-    except OSError as e:
-        raise DataError(f"{path}: cannot be read: {e.strerror}; see to the disk and the permissions") from e
-
-
-def _whole_lines(content: bytes) -> list[bytes]:
-    return [line + b"\n" for line in content.split(b"\n")[:-1]]
-
-
-def _parse(path: Path, lines: Iterable[bytes]) -> list[Transition]:
-    found = []
-    for n, line in enumerate(lines, start=1):
-        try:
-            found.append(Transition.from_json(orjson.loads(line)))
-        except (orjson.JSONDecodeError, DataError) as e:
-            raise DataError(
-                f"{path}, line {n}: {e}; the breaker's state rests on this file: put a sound copy in its place, "
-                "or move the folder away and begin anew"
-            ) from e
-    return found

@@ -6,6 +6,7 @@ column that was constant shows a change in either direction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from td_loop.games.served import Inputs, PolicyContract, Tensor, TensorSpec
 
 FloatArray = npt.NDArray[np.floating[Any]]
+Ints = npt.NDArray[np.int64]
 _DECILES = np.arange(1, 10) / 10
 _ATOM = 0.05
 """Share of a value from which on it has its own bin."""
@@ -46,15 +48,33 @@ def column_names(contract: PolicyContract) -> list[tuple[TensorSpec, int, str]]:
     return [(spec, c, f"{spec.name}.{name}") for spec in contract.inputs for c, name in enumerate(spec.columns)]
 
 
-def real_entries(spec: TensorSpec, inputs: Inputs) -> Tensor:
-    """f32[n, C]: the rows of an input that are no padding (its mask is above 0.5)."""
+def masked_axes(contract: PolicyContract, spec: TensorSpec) -> tuple[int | str, ...]:
+    """The axes along which the mask of an input tells real entries from padding; () without a mask."""
+    return next((other.axes for other in contract.inputs if other.name == spec.mask), ())
+
+
+def real_rows(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Ints:
+    """i64[n]: which rows of an input, its leading axes taken as one, are no padding (mask above 0.5)."""
+    shape = inputs[spec.name].shape[:-1]
+    axes = masked_axes(contract, spec)
+    if not axes:
+        return np.arange(math.prod(shape))
+    there = inputs[spec.mask] > 0.5
+    if there.shape != shape:
+        spread = there.reshape([n if a in axes else 1 for a, n in zip(spec.axes[:-1], shape, strict=True)])
+        there = np.broadcast_to(spread, shape)
+    return np.flatnonzero(there)
+
+
+def real_entries(contract: PolicyContract, spec: TensorSpec, inputs: Inputs) -> Tensor:
+    """f32[n, C]: those rows."""
     x = inputs[spec.name]
-    rows = x.reshape(-1, x.shape[-1])
-    return rows[inputs[spec.mask].reshape(-1) > 0.5] if spec.mask else rows
+    rows: Tensor = x.reshape(-1, x.shape[-1])[real_rows(contract, spec, inputs)]
+    return rows
 
 
-def bins(edges: Sequence[float], values: FloatArray) -> npt.NDArray[np.int64]:
-    """i64[E + 1]: how many `values` fall into each bin; one that is not a number falls into the last."""
+def bins(edges: Sequence[float], values: FloatArray) -> Ints:
+    """i64[E + 1]: how many `values`, all finite, fall into each bin."""
     return np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges) + 1)
 
 
@@ -79,6 +99,6 @@ def reference_of(contract: PolicyContract, decisions: Iterable[Inputs]) -> Mappi
     for inputs in decisions:
         for spec in contract.inputs:
             if spec.columns:
-                gathered[spec.name].append(real_entries(spec, inputs))
+                gathered[spec.name].append(real_entries(contract, spec, inputs))
     tables = {name: np.concatenate(parts) for name, parts in gathered.items()}
     return {name: column_of(tables[spec.name][:, c]) for spec, c, name in column_names(contract)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from td_loop.games.served import PolicyContract, TensorSpec
 from td_loop.policy.reference import bins, column_of, real_entries, reference_of
 from tests.deploy.toy_policy import decisions
 from tests.deploy.toy_served import CONTRACT, GAME
@@ -48,5 +51,20 @@ def test_padding_is_no_part_of_the_reference() -> None:
     inputs = GAME.policy_inputs(*next(decisions(range(2, 3))))
     padded = {name: np.concatenate([x, np.full_like(x[:, :1], 7)], axis=1) for name, x in inputs.items()}
     padded["present"][:, -1] = 0
-    np.testing.assert_array_equal(real_entries(CONTRACT.inputs[0], padded), inputs["seats"][0])
+    np.testing.assert_array_equal(real_entries(CONTRACT, CONTRACT.inputs[0], padded), inputs["seats"][0])
     assert reference_of(CONTRACT, [padded]) == reference_of(CONTRACT, [inputs])
+
+
+@pytest.mark.parametrize(
+    ("axes", "there", "wanted"),
+    [
+        (("B", "S"), [[1, 0], [1, 1]], [0, 1, 2, 6, 7, 8, 9, 10, 11]),
+        (("B", "N"), [[1, 1, 0], [1, 0, 1]], [0, 1, 3, 4, 6, 8, 9, 11]),
+        (("B", "S", "N"), [[[1, 1, 0], [0, 0, 0]], [[1, 0, 1], [0, 1, 1]]], [0, 1, 6, 8, 10, 11]),
+    ],
+)
+def test_a_mask_is_laid_along_its_own_axes(axes: tuple[str, ...], there: list[Any], wanted: list[int]) -> None:
+    pairs = TensorSpec("pairs", ("B", "S", "N", 1), ("eta",), mask="mask")
+    contract = PolicyContract("chess", 1, (pairs, TensorSpec("mask", axes)), "S", {"N": 9, "S": 9})
+    inputs = {"pairs": np.arange(12, dtype=np.float32).reshape(2, 2, 3, 1), "mask": np.array(there, np.float32)}
+    assert real_entries(contract, pairs, inputs)[:, 0].tolist() == wanted

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from td_loop.cli.deploy import canary, envoy, manifests, postmortem, releases, serve, verify
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
@@ -13,4 +15,11 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Release a policy to a few percent of traffic, watch it, and withdraw it when it degrades.",
     )
+    verify.register(deploy)
+    serve.register(deploy)
+    canary.register(deploy)
+    releases.register(deploy)
+    postmortem.register(deploy)
+    envoy.register(deploy)
+    manifests.register(deploy)
     app.add_typer(deploy, name="deploy")

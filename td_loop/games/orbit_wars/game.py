@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from td_loop.games.base import BoolArray, Budget, FloatArray, Player, ReplaySet
-from td_loop.games.orbit_wars import choice, engine
+from td_loop.games.orbit_wars import choice, engine, seen, wire
 from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Tally, features, make_tally
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
+from td_loop.games.orbit_wars.rule import rule
 from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.session import OrbitSession
 from td_loop.games.orbit_wars.sizes import SIZES
@@ -157,6 +158,36 @@ class OrbitWars:
     def open_session(self, seed: int, n_players: int) -> OrbitSession:
         """The official game of that seed."""
         return OrbitSession(self.initial(seed, n_players))
+
+    def read_observation(self, observation: Mapping[str, Any]) -> tuple[Position, int]:
+        """See `games/served.py`; what cannot be in an official game is refused."""
+        return seen.read(observation)
+
+    def pack(self, state: Position, seat: int) -> bytes:
+        """See `wire.pack`."""
+        return wire.pack(state, seat)
+
+    def unpack(self, body: bytes) -> tuple[Position, int]:
+        """See `wire.unpack`."""
+        return wire.unpack(body)
+
+    def answer(self, action: Action) -> list[list[Any]]:
+        """Moves [planet id, angle (radians), ships]; in official games a planet's id is its index."""
+        return [[int(planet), angle, int(ships)] for planet, angle, ships in action.tolist()]
+
+    def rule(self, observation: Mapping[str, Any]) -> list[list[Any]]:
+        """What the rule plays; nothing where there is nothing to read."""
+        try:
+            return self.rule_of(*seen.read(observation))
+        except Exception:
+            return []
+
+    def rule_of(self, state: Position, seat: int) -> list[list[Any]]:
+        """What the rule plays; nothing where it fails."""
+        try:
+            return self.answer(rule(state, seat))
+        except Exception:
+            return []
 
 
 GAME = OrbitWars()

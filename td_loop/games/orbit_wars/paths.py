@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from typing import NamedTuple
@@ -32,19 +33,22 @@ def _fill(board: Board, x: F64, y: F64) -> None:
 
 _KEPT = 16
 _tables: OrderedDict[int, tuple[weakref.ref[F64], PathTable]] = OrderedDict()
+_lock = threading.Lock()  # a server asks from several threads
 
 
 def path_table(board: Board) -> PathTable:
     """The table of `board` (about 0.5 ms the first time; the last few boards' tables are kept)."""
     key = id(board.home_x)
-    found = _tables.get(key)
-    if found is not None and found[0]() is board.home_x:  # an id may come back after its owner is gone
-        _tables.move_to_end(key)
-        return found[1]
+    with _lock:
+        found = _tables.get(key)
+        if found is not None and found[0]() is board.home_x:  # an id may come back after its owner is gone
+            _tables.move_to_end(key)
+            return found[1]
     shape = (max(2, int(board.cfg[EPISODE])), board.home_x.shape[0])
     table = PathTable(np.empty(shape), np.empty(shape))
     _fill(board, *table)
-    _tables[key] = (weakref.ref(board.home_x), table)
-    while len(_tables) > _KEPT:
-        _tables.popitem(last=False)
+    with _lock:
+        _tables[key] = (weakref.ref(board.home_x), table)
+        while len(_tables) > _KEPT:
+            _tables.popitem(last=False)
     return table

@@ -1,0 +1,1 @@
+"""The canary's controller: verified -> shadow -> 5 % -> linear ramp -> promoted, or rolled back."""

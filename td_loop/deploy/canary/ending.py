@@ -1,0 +1,105 @@
+"""How a release ends: withdrawn or promoted. Every step may be done twice, for a controller may be killed at
+each."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from td_loop.deploy.canary import store
+from td_loop.deploy.canary.machine import Event, Move, Release, Stage, after
+from td_loop.deploy.canary.record import Record
+from td_loop.deploy.canary.serving import ServingError
+from td_loop.deploy.canary.world import BREAK_S, World, insist
+from td_loop.deploy.routing.contract import RouterError
+from td_loop.errors import Interrupted, TdLoopError
+
+_UNLOAD_TRIES = 3
+
+
+def take_traffic(world: World) -> int:
+    """Set the weights to 100/0 and have them read back, for as long as it takes; return how many tries it took.
+
+    A signal ends it after one more try.
+    """
+    try:
+        tries = insist(world, "take the canary's traffic away", lambda: world.router.set(0.0), RouterError)
+    except Interrupted:
+        with contextlib.suppress(RouterError):
+            world.router.set(0.0)
+        raise
+    world.voice.say("the canary has 0 % of the traffic, read back from the router")
+    return tries
+
+
+def withdraw(world: World, record: Record, release: Release, unwritten: store.Line | None, tries: int) -> Release:
+    """All of a rollback that follows once the canary has no traffic.
+
+    Args:
+        world: everything outside.
+        record: what is written with.
+        release: in stage `rolling_back`.
+        unwritten: the line of the rollback, where the disk refused it.
+        tries: how many it took to set the weights.
+
+    Returns:
+        The release, rolled back.
+    """
+
+    def writing(what: str, action: object) -> None:
+        insist(world, f"write {what}", action)  # type: ignore[arg-type]
+
+    if unwritten is not None:
+        writing("the audit log", lambda: store.append_audit(world.folder, unwritten))
+    lines = [x for x in store.read_audit(world.folder) if x.release.number == release.number]
+    cause = next(x for x in lines if x.event is Event.ROLL_BACK)
+    if all(x.event is not Event.WITHDRAWN for x in lines):
+        record.tell(cause)
+        release = replace(release, seq=release.seq + 1)
+        figures = {"weights": {"stable": 100, "canary": 0}, "tries": tries}
+        line = record.line(Event.WITHDRAWN, release.stage, release, "weights are 100/0, read back", figures)
+        writing("the audit log", lambda: record.append(line))
+    if release.refused:
+        args = (world.folder, release.sha256, release.reason, release.number)
+        writing("the list of refused artefacts", lambda: store.refuse(*args))
+    _unload(world, record, release)
+    try:
+        world.postmortem(world.folder, cause)
+    except (TdLoopError, OSError) as e:
+        record.note(release, f"no postmortem: {e}")
+    return _end(world, record, release, Stage.ROLLED_BACK, release.reason)
+
+
+def promote(world: World, record: Record, release: Release) -> Release:
+    """Make the canary the stable policy.
+
+    Raises:
+        RouterError, ServingError: not all of it is done yet.
+    """
+    if world.serving.policies().stable != release.sha256:
+        world.serving.promote(release.sha256)
+    # Both subsets have the same policy now: which of them answers makes no difference.
+    world.router.set(0.0)
+    if world.serving.policies().canary:
+        world.serving.unload_canary()
+    return _end(world, record, replace(release, weight=0.0), Stage.PROMOTED, "the canary is the stable policy")
+
+
+def _end(world: World, record: Record, release: Release, stage: Stage, reason: str) -> Release:
+    became = after(release, Move(Event.ADVANCE, stage, 0.0, reason), world.clock.now())
+    line = record.line(Event.ADVANCE, release.stage, became, reason)
+    insist(world, "write the audit log", lambda: record.append(line))
+    return became
+
+
+def _unload(world: World, record: Record, release: Release) -> None:
+    for n in range(1, _UNLOAD_TRIES + 1):
+        try:
+            world.serving.unload_canary()
+        except ServingError as e:
+            if n == _UNLOAD_TRIES:
+                record.note(release, f"the server keeps the canary loaded, without traffic: {e}")
+            else:
+                world.clock.sleep(BREAK_S)
+        else:
+            return

@@ -1,0 +1,1 @@
+"""The HTTP server: decisions of two policies, a rule that answers for them, rewards, metrics."""

@@ -1,0 +1,302 @@
+"""Whole releases on a street of their own: what becomes of them, and what the canary got of the traffic."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from td_loop.deploy.canary import store
+from td_loop.deploy.canary.machine import Stage
+from td_loop.deploy.canary.observation import Observation
+from td_loop.deploy.canary.settings import CanarySettings
+from tests.deploy.canary_world import BAD, GOOD, QUICK, SAME, START, Bench, Policy, Street, bench
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # nobody pulls the plug here
+
+
+def test_a_good_canary_is_promoted(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert b.events() == [
+        "begin verified",
+        "advance shadow",
+        "advance canary",
+        "advance ramp",
+        "advance promoting",
+        "advance promoted",
+    ]
+    assert (b.street.serving.stable, b.street.serving.canary, b.street.router.weight) == (SAME, "", 0.0)
+    weights = b.street.router.set_to
+    assert weights[0] == 5.0
+    assert weights[:-1] == sorted(weights[:-1])
+    assert (weights[-2], weights[-1]) == (95.0, 0.0)
+    assert len(weights) > 15
+    assert not store.refusal(tmp_path, SAME)
+
+
+@pytest.mark.parametrize(
+    ("policy", "trigger"),
+    [
+        (Policy(reward=1.0), "reward"),
+        (Policy(fallback=0.2, why="output"), "output"),
+        (Policy(fallback=0.2, why="timeout"), "fallback"),
+        (Policy(error=0.05), "error"),
+        (Policy(slow=0.3), "latency"),
+        (Policy(entropy=0.01), "entropy"),
+        (Policy(differing=0.3), "nondeterminism"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_a_bad_canary_is_rolled_back_for_its_reason(tmp_path: Path, policy: Policy, trigger: str) -> None:
+    b = bench(tmp_path, policy)
+    assert b.begin(BAD).run() is Stage.ROLLED_BACK
+    assert b.triggers()[0] == trigger
+    assert (b.street.serving.stable, b.street.serving.canary, b.street.router.weight) == (GOOD, "", 0.0)
+    assert b.street.now_s - START < 400
+    assert [x.event for x in b.lines()][-3:] == ["roll_back", "withdrawn", "advance"]
+    assert [x.release.sha256 for x in b.postmortems] == [BAD]
+    assert b.postmortems[0].evidence["observation"]["canary"]["requests"] > 0
+    assert store.refusal(tmp_path, BAD)
+
+
+def test_rewards_below_zero_are_compared_the_right_way_round(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=-3.5))
+    b.street.policies |= {GOOD: Policy(reward=-2.0), SAME: Policy(reward=-2.0)}
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    b = Bench(tmp_path / "other", b.street)
+    b.street.policies[SAME] = Policy(reward=-2.0)
+    assert b.begin(BAD).run() is Stage.ROLLED_BACK
+    assert b.triggers()[0] == "reward"
+
+
+def test_after_a_rollback_every_request_reaches_the_stable_policy(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+    b.begin(BAD).run()
+    before = b.street.answered[BAD]
+    b.street.sleep(1000)
+    assert b.street.answered[BAD] == before
+    assert b.street.tally["stable"].requests > 10_000
+
+
+def test_episodes_that_get_lost_are_a_reason_of_their_own(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.biased = 0.5
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert b.triggers() == ["sample ratio"]
+
+
+def test_no_traffic_for_the_canary_holds_for_as_long_as_it_lasts(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    # At second 100 the canary has its 5 %; then its clients are away for ten minutes.
+    b.street.at(100, lambda: setattr(b.street, "rate", 0.0))
+    b.street.at(700, lambda: setattr(b.street, "rate", 10.0))
+    seen: list[float] = []
+    b.street.at(699, lambda: seen.append(b.street.router.weight))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert seen == [5.0]
+    held = next(x for x in b.lines() if x.event == "hold")
+    assert "no requests of the canary for" in held.reason
+    advance = next(x for x in b.lines() if x.event == "advance" and x.release.stage is Stage.RAMP)
+    assert advance.t > START + 700
+
+
+def test_load_that_stops_in_mid_ramp_leaves_the_weights_where_they_are(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(300, lambda: setattr(b.street, "rate", 0.0))
+    weights: list[float] = []
+    for second in (320, 600, 900):
+        b.street.at(second, lambda: weights.append(b.street.router.weight))
+    b.street.at(900, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert 30 < weights[0] < 60
+    assert weights == [weights[0]] * 3
+    assert next(x.reason for x in b.lines() if x.event == "hold").startswith("no requests of the")
+
+
+def spoiled(o: Observation) -> Observation:
+    return replace(o, canary=replace(o.canary, positive=math.nan), stable=replace(o.stable, positive=math.nan))
+
+
+def test_samples_that_are_no_numbers_hold(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(300, lambda: setattr(b.street, "spoil", spoiled))
+    b.street.at(900, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    weights: list[float] = []
+    b.street.at(310, lambda: weights.append(b.street.router.weight))
+    b.street.at(890, lambda: weights.append(b.street.router.weight))
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert weights[0] == weights[1] > 5
+    assert "no count (NaN, say)" in next(x for x in b.lines() if x.event == "hold").reason
+
+
+def test_a_source_that_is_down_for_a_minute_costs_a_minute(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(300, lambda: setattr(b.street, "source_down", True))
+    b.street.at(360, lambda: setattr(b.street, "source_down", False))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    events = [(x.event, x.reason) for x in b.lines() if x.event in ("hold", "go_on")]
+    assert events[0] == ("hold", "http://127.0.0.1:9090 does not answer: connection refused")
+    assert events[1] == ("go_on", "no longer: source")
+    ramp = {x.release.stage: x.t for x in b.lines() if x.event == "advance"}
+    assert 300 + 60 <= ramp[Stage.PROMOTING] - ramp[Stage.RAMP] <= 300 + 60 + 40
+
+
+def test_a_server_that_begins_anew_is_noticed_and_nothing_is_concluded_from_its_counters(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(300, b.street.restart)
+    b.street.at(300, b.street.serving.unload_canary)
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert "went backwards: a server was restarted" in next(x for x in b.lines() if x.event == "hold").reason
+    assert b.street.serving.loads == 3  # in shadow, live, and after the restart
+
+
+def test_a_rollback_waits_for_a_router_that_is_down_and_says_so(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+    b.street.policies[BAD] = Policy()
+    b.street.at(300, lambda: b.street.policies.update({BAD: Policy(reward=-1.0)}))
+    b.street.at(301, lambda: setattr(b.street.router, "down", True))
+    b.street.at(600, lambda: setattr(b.street.router, "down", False))
+    assert b.begin(BAD).run() is Stage.ROLLED_BACK
+    assert b.street.router.weight == 0
+    assert sum(line.startswith("CANNOT take the canary's traffic away") for line in b.heard.said) > 10
+    withdrawn = next(x for x in b.lines() if x.event == "withdrawn")
+    assert withdrawn.t >= START + 600
+    assert withdrawn.evidence["tries"] > 10
+
+
+def test_after_a_rollback_the_next_canary_gets_traffic_and_the_first_gets_none(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+    b.begin(BAD).run()
+    answered = b.street.answered[BAD]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert b.street.answered[BAD] == answered
+    assert b.street.answered[SAME] > 1000
+    assert [x.release.number for x in b.lines() if x.event == "begin"] == [1, 2]
+
+
+def test_weights_changed_by_hand_hold_and_are_left_alone_until_approved(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(260, lambda: setattr(b.street.router, "weight", 50.0))
+    weights: list[float] = []
+    b.street.at(500, lambda: weights.append(b.street.router.weight))
+    b.street.at(500, lambda: store.ask(tmp_path, store.Request("approve", 1)))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert weights == [50.0]
+    by_hand = next(x for x in b.lines() if x.event == "by_hand")
+    assert "gives the canary 50 %, it was told" in by_hand.reason
+    events = [str(x.event) for x in b.lines() if x.event not in ("weigh", "note")]
+    assert events[events.index("by_hand") :][:4] == ["by_hand", "hold", "approve", "go_on"]
+    assert "sample ratio" not in str([x.reason for x in b.lines()])
+
+
+def test_weights_set_to_zero_by_hand_are_not_raised_again_without_a_word(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(260, lambda: setattr(b.street.router, "weight", 0.0))
+    b.street.at(900, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    after = [x for x in b.street.router.set_to if x]
+    assert b.street.router.set_to[-1] == 0
+    assert max(after) < 50
+    assert not store.refusal(tmp_path, SAME)  # an abort says nothing about the artefact
+
+
+def test_a_canary_is_rolled_back_from_weights_that_were_changed_by_hand(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(260, lambda: setattr(b.street.router, "weight", 50.0))
+    b.street.at(290, lambda: b.street.policies.update({SAME: Policy(reward=0.5)}))
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert b.triggers()[0] == "reward"
+    assert b.street.router.weight == 0
+
+
+def test_what_goes_wrong_late_is_found_within_minutes(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.settings = CanarySettings.from_mapping(
+        {"stages": {"shadow_s": 0, "canary_s": 7200.0}, "watch": {"poll_s": 20.0}}
+    )
+    b.street.at(2500, lambda: b.street.policies.update({SAME: Policy(reward=1.0)}))
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert b.triggers() == ["reward"]
+    assert b.street.now_s - START < 2500 + 900
+
+
+def test_a_change_of_the_settings_waits_for_the_next_release(tmp_path: Path) -> None:
+    b = bench(tmp_path / "folder")
+    b.config = tmp_path / "canary.toml"
+    b.config.write_text("[limits]\ndrop = 0.2\n")
+    b.street.at(260, partial(b.config.write_text, "[stages]\nramp_s = 1.0\n"))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    notes = [x.reason for x in b.lines() if x.event == "note"]
+    assert sum("has changed: this release keeps" in note for note in notes) == 1
+    assert b.street.now_s - START > 440
+
+
+def test_a_manual_gate_waits_for_a_person_at_each_stage(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.settings = CanarySettings.from_mapping({**QUICK, "stages": {**QUICK["stages"], "gate": "manual"}})
+    stages: list[str] = []
+
+    def look() -> None:
+        stages.append(str(b.lines()[-1].release.stage))
+        store.ask(tmp_path, store.Request("approve", 1, by="somebody"))
+
+    for second in (250, 500, 1000):
+        b.street.at(second, look)
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert stages == ["shadow", "canary", "ramp"]
+    assert [x.event for x in b.lines() if x.event in ("wait", "approve")] == ["wait", "approve"] * 3
+
+
+def test_a_word_for_another_release_is_no_word(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(300, lambda: store.ask(tmp_path, store.Request("abort", 7)))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert store.asked(tmp_path, "abort") is None
+
+
+def test_an_artefact_that_the_server_does_not_take_ends_the_release(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    assert b.begin("f" * 64).run() is Stage.ROLLED_BACK
+    assert "does not take the artefact" in b.lines()[-1].reason
+    assert not store.refusal(tmp_path, "f" * 64)
+
+
+def test_a_server_that_is_down_delays_the_beginning_and_the_end(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.serving.down = True
+    b.street.at(100, lambda: setattr(b.street.serving, "down", False))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert sum(line.startswith("cannot begin") for line in b.heard.said) >= 10
+
+
+def test_traffic_on_a_left_over_canary_is_taken_away_before_a_release_begins(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.router.weight, b.street.serving.canary = 30.0, BAD
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert b.street.router.set_to[0] == 0.0
+    assert b.street.answered[BAD] == 0
+
+
+def test_a_router_of_whole_percents_is_no_edit_by_hand(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.router._step = 1.0
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert not [x for x in b.lines() if x.event == "by_hand"]
+    assert all(w == int(w) for w in b.street.router.set_to)
+
+
+def test_a_canary_with_too_few_rewards_waits(tmp_path: Path) -> None:
+    b = Bench(tmp_path, Street({GOOD: Policy(), SAME: Policy()}, GOOD, rate=0.5))
+    b.street.at(600, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    b.begin(SAME).run()
+    assert b.lines()[-1].before is Stage.ROLLING_BACK
+    assert max(b.street.router.set_to) == 5.0
+    assert any("of 50 canary rewards" in line for line in b.heard.shown)
