@@ -47,7 +47,7 @@ def fit_command(
         int, typer.Option(help="Candidates that the search may evaluate for a decision, from 1.")
     ] = PolicyFitConfig.teacher_evals,
     labelled: Annotated[
-        float, typer.Option(help="Part of the decisions that the search is asked about, above 0 to 1.")
+        float, typer.Option(help="Part of the policy's decisions that the search is asked about, above 0 to 1.")
     ] = PolicyFitConfig.labelled,
     replay_rows: Annotated[
         int, typer.Option(help="The most decisions that are taken from --replays, from 0.")

@@ -17,7 +17,8 @@ class PolicyFitConfig:
         rounds: rounds of data. In the first the teacher plays; in each later one the policy so far does, and the
             teacher says what it would have done (DAgger; Ross, Gordon and Bagnell, 2011).
         teacher_evals: candidates that the teacher, a search, may evaluate for a decision.
-        labelled: part of the decisions that are kept as rows, 0..1.
+        labelled: part of the policy's decisions that the teacher is asked about, 0..1. What it plays itself is
+            always kept.
         replay_rows: the most rows that are drawn from winners' moves of a replay set.
         epochs: passes over all rows after a round.
         last_epochs: the same after the last round.
@@ -29,16 +30,16 @@ class PolicyFitConfig:
         seed: what games, first parameters and batches are drawn from.
     """
 
-    games: int = 200
+    games: int = 100
     rounds: int = 4
-    teacher_evals: int = 400
+    teacher_evals: int = 300
     labelled: float = 0.3
     replay_rows: int = 20_000
-    epochs: int = 4
-    last_epochs: int = 12
+    epochs: int = 2
+    last_epochs: int = 8
     batch: int = 64
-    launch_weight: float = 4.0
-    lr: float = 2e-3
+    launch_weight: float = 6.0
+    lr: float = 3e-3
     weight_decay: float = 1e-4
     seed: int = 0
 

@@ -121,8 +121,7 @@ class _Table:
 
     def _teach(self, state: Any, seat: int, rng: np.random.Generator) -> Any:
         action = self._ask(state, seat)
-        if rng.random() < self.config.labelled:
-            self._keep(state, seat, action)
+        self._keep(state, seat, action)
         return action
 
     def _policy(self, run: Runner, noisy: bool) -> Player:

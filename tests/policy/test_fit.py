@@ -11,6 +11,7 @@ from td_loop.cli import main
 from td_loop.errors import Interrupted, UsageError
 from td_loop.games.base import Budget
 from td_loop.games.orbit_wars.game import GAME
+from td_loop.kernels import cache_dir
 from td_loop.policy.artefact import read_artefact
 from td_loop.policy.config import PolicyFitConfig
 from td_loop.policy.export import export_untrained
@@ -23,9 +24,7 @@ from td_loop.policy.train import PolicyTrainer
 from td_loop.value.io import load_weights
 
 WEIGHTS = Path(__file__).parents[2] / "models" / "value_spline_v2.npz"
-TINY = PolicyFitConfig(
-    games=1, rounds=2, teacher_evals=20, labelled=0.05, replay_rows=30, epochs=1, last_epochs=1, batch=16
-)
+TINY = PolicyFitConfig(games=1, rounds=2, teacher_evals=3, labelled=0.05, replay_rows=30, epochs=1, last_epochs=1)
 SMALL = NetworkSize(width=16, heads=2, hidden=16, pointer=8)
 
 
@@ -96,7 +95,7 @@ def test_an_artefact_says_what_it_was_made_from_and_its_cases_repeat(tmp_path: P
 
 
 def test_winners_of_replays_are_learnt_from(tmp_path: Path) -> None:
-    bundled = Path(GAME.open_replays(None, tmp_path).path)
+    bundled = Path(GAME.open_replays(None, cache_dir()).path)
     said: list[str] = []
     result = run_fit(GAME, TINY, tmp_path / "a.onnx", WEIGHTS, replays=bundled, size=SMALL, say=said.append)
     assert said[0].startswith("30 moves of winners from ")
