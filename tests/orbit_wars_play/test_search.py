@@ -17,7 +17,7 @@ from td_loop.games.orbit_wars.engine import outcome, step
 from td_loop.games.orbit_wars.features import N_FEATURES
 from td_loop.games.orbit_wars.game import GAME
 from td_loop.games.orbit_wars.meter import SLICE
-from td_loop.games.orbit_wars.search import OrbitSearch, mean_log_odds
+from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.state import DONE, N_FLEETS, N_PLANETS, STEP, Action, Position, copy_state
 from tests.orbit_wars_agents.positions import GAMES, positions
 from tests.orbit_wars_play.values import played, value_by_hand
@@ -131,7 +131,7 @@ def test_a_search_that_was_content_early_decides_the_same_with_more_budget(
     pos: Position, seat: int, extra: int
 ) -> None:
     once = SEARCH(pos, seat, Budget(evals=3000), np.random.default_rng(0))
-    if once.evals + 2 <= 3000:  # a plan is judged by two evaluations, and not at all where one is left
+    if once.evals < 3000:
         again = SEARCH(pos, seat, Budget(evals=3000 + extra), np.random.default_rng(0))
         assert again.evals == once.evals
         assert np.array_equal(again.action, once.action)
@@ -229,18 +229,3 @@ def test_weights_of_other_features_are_refused() -> None:
     v = value_by_hand()
     with pytest.raises(WeightsError, match="features"):
         OrbitSearch(type(v)(v.knots, v.coef, tuple(f"x{i}" for i in range(N_FEATURES)), v.meta))
-
-
-@given(st.floats(-30, 30), st.floats(-30, 30))
-def test_the_mean_of_two_probabilities_in_log_odds(a: float, b: float) -> None:
-    p, q = 1 / (1 + np.exp(-a)), 1 / (1 + np.exp(-b))
-    mean, rest = (p + q) / 2, ((1 - p) + (1 - q)) / 2
-    if min(mean, rest) > 1e-6:
-        assert mean_log_odds(a, b) == pytest.approx(np.log(mean / rest), rel=1e-6, abs=1e-6)
-    assert mean_log_odds(a, b) == pytest.approx(-mean_log_odds(-a, -b), abs=1e-9)
-    assert min(a, b) - 1e-9 <= mean_log_odds(a, b) <= max(a, b) + 1e-9
-
-
-def test_probabilities_that_a_float_cannot_tell_from_one_still_differ() -> None:
-    assert 800.0 < mean_log_odds(800.0, 900.0) < mean_log_odds(801.0, 900.0) < 802.0
-    assert mean_log_odds(-800.0, 800.0) == 0.0

@@ -46,13 +46,6 @@ class Meter:
         """Whether nothing is left. Looks at the clock."""
         return self.spent >= self._evals or self._clock() >= self._until
 
-    def take(self, n: int) -> bool:
-        """Spend `n` evaluations that are about to be made; False if there are fewer left, or no time."""
-        if self.spent + n > self._evals or self._clock() >= self._until:
-            return False
-        self.spent += n
-        return True
-
     def grow(self, scene: Scene, plan: Plan, pool: Pool, most: int = UNLIMITED) -> bool:
         """Add launches to `plan` until none gains or it has had `most` evaluations; False: too late."""
         board, state = scene.pos

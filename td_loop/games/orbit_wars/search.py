@@ -1,14 +1,9 @@
 """An anytime search: the launches of one seat in one turn, chosen one after another by what V says follows.
 
-First a plan is built greedily (`plan.py`) as if nobody launched anything else. Then it is judged by the mean of
-what V says of it alone and what V says after the opponents' answers (`reply.py`), and bettered in view of them:
-parts are taken back and filled anew while the answers stand, and the new plan is kept if it is judged better, by
-the answers to *it*. That goes on as long as the budget lasts, or until it has failed PATIENCE times. The search
-never looks at comets that have not appeared.
-
-To look at what is left after the answers alone would be too dark a view: they are made knowing the whole plan and
-as if in the same turn, while real opponents see launches one turn later, and may do something else. Weighing the
-worst case against the best one is Hurwicz's criterion ("The generalized Bayes minimax principle", 1951).
+First a plan is built greedily (`plan.py`) as if nobody launched anything else. Then it is judged by what V says
+after the opponents' answers (`reply.py`), and bettered in view of them: parts are taken back and filled anew while
+the answers stand, and the new plan is kept if it is better after the answers to *it*. That goes on as long as the
+budget lasts, or until it has failed PATIENCE times. The search never looks at comets that have not appeared.
 """
 
 from __future__ import annotations
@@ -55,13 +50,6 @@ WAVE = 64
 """Pairs looked at before the first launches are made, and again each time that nothing gains any more."""
 PATIENCE = 200
 """Second thoughts in a row that brought nothing after which the search is content."""
-
-
-def mean_log_odds(a: float, b: float) -> float:
-    """Log odds of the mean of two probabilities that are given by their log odds; exact near 0 and 1, too."""
-    yes = np.logaddexp(-np.logaddexp(0.0, -a), -np.logaddexp(0.0, -b))
-    no = np.logaddexp(-np.logaddexp(0.0, a), -np.logaddexp(0.0, b))
-    return float(yes - no)
 
 
 class _Buffers(NamedTuple):
@@ -132,15 +120,11 @@ class OrbitSearch:
         return True
 
     def _judge(self, scene: Scene, b: _Buffers, meter: Meter) -> bool:
-        """Set the plan's value in view of the answers to it, which stay in the forecast. False: too late."""
-        seat = b.plan.at[SEAT]
-        if not meter.take(2):
-            return False
-        alone = scene.calls.log_odds(scene.forecast, scene.judge, seat)
+        """Set the plan's value to what the answers to it leave; they stay in the forecast. False: too late."""
         if not b.replies.answer(scene, b.plan, meter):
             return False
-        answered = scene.calls.log_odds(scene.forecast, scene.judge, seat)
-        b.plan.value[0] = mean_log_odds(alone, answered)
+        b.plan.value[0] = scene.calls.log_odds(scene.forecast, scene.judge, b.plan.at[SEAT])
+        meter.spent += 1
         return True
 
     def _think_again(self, scene: Scene, b: _Buffers, meter: Meter, rng: np.random.Generator) -> None:
