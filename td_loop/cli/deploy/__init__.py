@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from td_loop.cli.deploy import envoy, manifests, serve, verify
+from td_loop.cli.deploy import envoy, manifests, serve, simulate, verify
 
 
 def register(app: typer.Typer) -> None:
@@ -18,5 +18,6 @@ def register(app: typer.Typer) -> None:
     envoy.register(deploy)
     manifests.register(deploy)
     serve.register(deploy)
+    simulate.register(deploy)
     verify.register(deploy)
     app.add_typer(deploy, name="deploy")
