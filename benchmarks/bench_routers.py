@@ -166,9 +166,8 @@ def main() -> None:
         router.set(5.0)
         ports = {"direct": direct, "embedded": drawing, "Envoy": envoy.where.port}
 
-        print(
-            f"{'requests/s':>10} {'':<9} {'p50 ms':>7} {'p99 ms':>7} {'added p50':>9} {'added p99':>9} {'ratio':>9}"
-        )
+        columns = ("p50 ms", "p99 ms", "added p50", "added p99", "ratio")
+        print(f"{'requests/s':>10} {'':<9} " + " ".join(f"{name:>9}" for name in columns))
         for rate in args.rate:
             took: dict[str, list[float]] = {name: [] for name in ports}
             for _ in range(args.rounds):
@@ -178,7 +177,7 @@ def main() -> None:
             for name, (p50, p99) in p.items():
                 added = p[name] - p["direct"]
                 print(
-                    f"{rate:>10g} {name:<9} {p50:>7.2f} {p99:>7.2f} {added[0]:>+9.2f} {added[1]:>+9.2f} "
+                    f"{rate:>10g} {name:<9} {p50:>9.2f} {p99:>9.2f} {added[0]:>+9.2f} {added[1]:>+9.2f} "
                     f"{p50 / p['direct'][0]:>8.2f}x"
                 )
         print(f"\nreading the split and drawing, in process: {draw_ns(folder) / 1e3:.2f} µs")

@@ -28,6 +28,9 @@ SPRT_REJECTED = 6
 SPRT_UNDECIDED = 7
 """The same when the rounds ran out before the test had an answer."""
 
+CANARY_ROLLED_BACK = 9
+"""Exit code of `td-loop deploy canary` when the canary was withdrawn."""
+
 
 class TdLoopError(Exception):
     """Base of all errors that the command line reports without a traceback."""

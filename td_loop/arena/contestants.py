@@ -1,4 +1,4 @@
-"""Who can play: weights under the game's search, built-in players, agents of other programs.
+"""Who can play: weights under the game's search, policies, built-in players, agents of other programs.
 
 A contestant's identity is made of content (a hash of the file) and of what it may spend on a move. It names who
 played in a stored game, so a file that was changed since is another contestant, and one that was moved is not.
@@ -18,6 +18,7 @@ from typing import Any
 from td_loop.errors import DataError, UsageError
 from td_loop.files import follow, sha256
 from td_loop.games.base import Budget, Playable
+from td_loop.policy.artefact import read_artefact
 from td_loop.value.io import load_weights
 
 LABEL_LENGTH = 16
@@ -28,6 +29,7 @@ class Kind(StrEnum):
     """What a contestant is."""
 
     WEIGHTS = "weights"
+    POLICY = "policy"
     BUILT_IN = "built-in"
     OUTSIDE = "outside"
 
@@ -55,8 +57,8 @@ def parse(spec: str, game: Playable[Any, Any], budget: Budget, aliases: Mapping[
     """The contestant that a person means.
 
     Args:
-        spec: `[LABEL=]WHO[@BUDGET]`; WHO is an .npz of weights, a .py file, a folder with a main.py, an alias, or
-            a built-in player; BUDGET is `0.2s` or `400e` (evals), for weights only.
+        spec: `[LABEL=]WHO[@BUDGET]`; WHO is an .npz of weights, an .onnx of a policy, a .py file, a folder with a
+            main.py, an alias, or a built-in player; BUDGET is `0.2s` or `400e` (evals), for weights only.
         game: the game.
         budget: for weights that name none.
         aliases: names of weights files.
@@ -64,7 +66,7 @@ def parse(spec: str, game: Playable[Any, Any], budget: Budget, aliases: Mapping[
     Raises:
         UsageError: there is nobody of that name.
         WeightsError: the weights cannot be used in this game.
-        DataError: a file cannot be read.
+        DataError: a file cannot be read, or is a policy for another game.
     """
     label, equals, who = spec.partition("=")
     if not equals:
@@ -82,6 +84,9 @@ def parse(spec: str, game: Playable[Any, Any], budget: Budget, aliases: Mapping[
     if at:
         raise UsageError(f"{spec}: only weights have a budget")
     path = Path(who)
+    if path.suffix == ".onnx":
+        identity = f"{Kind.POLICY}:{_checked_policy(path, game)}"
+        return Contestant(label or path.stem, Kind.POLICY, str(path), identity)
     if path.suffix == ".py" or path.is_dir():
         file = path / "main.py" if path.is_dir() else path
         name = path.name if path.is_dir() else path.parent.name if path.name == "main.py" else path.stem
@@ -89,7 +94,9 @@ def parse(spec: str, game: Playable[Any, Any], budget: Budget, aliases: Mapping[
     if who in game.players:
         return Contestant(label or who, Kind.BUILT_IN, who, f"{Kind.BUILT_IN}:{who}")
     known = ", ".join([*aliases, *game.players])
-    raise UsageError(f"no contestant {who!r}: neither an .npz, a .py, a folder with a main.py, nor one of {known}")
+    raise UsageError(
+        f"no contestant {who!r}: neither an .npz, an .onnx, a .py, a folder with a main.py, nor one of {known}"
+    )
 
 
 def _spent(budget: Budget) -> str:
@@ -103,6 +110,14 @@ def _checked_weights(path: Path, game: Playable[Any, Any]) -> str:
     if value.meta.get("game") != game.name:
         raise DataError(f"{path}: made for the game {value.meta.get('game')!r}, not {game.name!r}; give others")
     return sha256(follow(path))
+
+
+def _checked_policy(path: Path, game: Playable[Any, Any]) -> str:
+    """The hash of a policy that this game can play with."""
+    contract = getattr(game, "contract", None)
+    if contract is None:
+        raise UsageError(f"{path}: the game {game.name!r} has no policies; give weights, or a built-in player")
+    return read_artefact(path, contract).sha256
 
 
 def _agent_hash(path: Path) -> str:

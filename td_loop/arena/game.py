@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from td_loop.arena.outside import Fault, Limits, OutsideAgent, SeatLost
 from td_loop.errors import UsageError
 from td_loop.games import get_game
 from td_loop.games.base import FloatArray, Playable, Session
+from td_loop.policy.player import policy_player
+from td_loop.policy.runtimes import fastest_runtime, open_runner
 from td_loop.rng import Stream, stream
 from td_loop.value.io import load_weights
 
@@ -115,6 +117,8 @@ class Host:
     def _make(self, c: Contestant) -> Decide:
         if c.kind is Kind.BUILT_IN:
             return self.game.players[c.source]
+        if c.kind is Kind.POLICY:
+            return policy_player(cast(Any, self.game), open_runner(Path(c.source), fastest_runtime()))
         budget = c.budget
         assert budget is not None
         search = self.game.make_search(load_weights(Path(c.source), feature_names=self.game.feature_names))

@@ -46,8 +46,9 @@ def tournament_command(
         list[str] | None,
         typer.Argument(
             metavar="[[LABEL=]WHO[@BUDGET]]...",
-            help="WHO is an .npz of weights, the .py file of an agent (or a folder with its main.py), a built-in "
-            "player, or with --run: iterN, bootstrap, latest_good, best_val. BUDGET: 0.1s, or 400e for evals.",
+            help="WHO is an .npz of weights, an .onnx of a policy, the .py file of an agent (or a folder with its "
+            "main.py), a built-in player, or with --run: iterN, bootstrap, latest_good, best_val. BUDGET, for "
+            "weights: 0.1s, or 400e for evals.",
             show_default=False,
         ),
     ] = None,

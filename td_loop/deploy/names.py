@@ -51,6 +51,8 @@ seconds and entropy of a canary in shadow count as the canary's own; episodes an
 
 ENTROPY = "rl_action_entropy"
 """Summary-like counters `_sum` and `_count`: marginal entropy of a decision in nats, mean over deciding slots."""
+CHOICE_ENTROPY = "rl_choice_entropy"
+"""Gauge: entropy in nats of what was chosen over the recent window; near 0, it is the same in all states."""
 DRIFT = "rl_feature_drift"
 """Gauge, label "feature": population stability index against the artefact's reference, over the recent window."""
 NONDETERMINISM = "rl_replayed_states_differing_total"

@@ -1,8 +1,8 @@
 """How much traffic the canary gets, in a file that every server process looks at before every decision.
 
 `traffic` in the server's folder is mapped into memory, and all of it that matters is one word of 64 bits: it is
-read and written as a whole, so that no reader ever sees half a change, needs a lock, or polls. What is set holds for
-the next request of every process.
+read and written as a whole, so that no reader ever sees half a change, needs a lock, or polls. What is set holds
+for the next request of every process.
 """
 
 from __future__ import annotations

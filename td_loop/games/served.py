@@ -121,3 +121,11 @@ class Served(Playable[S, A], Protocol[S, A]):
     def rule_of(self, state: S, seat: int) -> list[list[Any]]:
         """As `rule`, of a state."""
         ...
+
+
+class Taught(Served[S, A], Protocol[S, A]):
+    """A game whose policy can learn from actions."""
+
+    def options_of(self, state: S, seat: int, action: A) -> npt.NDArray[np.int64]:
+        """i64[S]: of every slot the option that comes nearest to `action`; -1 where none does."""
+        ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -34,3 +35,8 @@ def open_runner(artefact: Artefact | Path, runtime: Runtime = "onnxruntime") -> 
     module, _, name = _CLASSES[runtime].partition(":")
     runner: Runner = getattr(importlib.import_module(module), name)(artefact)
     return runner
+
+
+def fastest_runtime() -> Runtime:
+    """onnxruntime, or numpy where that is not installed."""
+    return "onnxruntime" if find_spec("onnxruntime") is not None else "numpy"

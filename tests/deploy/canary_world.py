@@ -1,4 +1,4 @@
-"""A world for the canary's controller: a clock that jumps, traffic that is drawn, a router and a server that may fail."""
+"""A world for the canary's controller: a clock that jumps, drawn traffic, a router and a server that may fail."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Street:
         self.router.street = self
         self.tally = {subset: Tally() for subset in SUBSETS}
         self.answered: dict[str, float] = dict.fromkeys(policies, 0.0)
-        self.plans: list[tuple[float, Callable[[], None]]] = []
+        self.plans: list[tuple[float, Callable[[], object]]] = []
         self.spoil: Callable[[Observation], Observation] = lambda o: o
         self.source_down = False
         self.biased = 0.0
@@ -121,7 +121,7 @@ class Street:
             what()
         self._drive(until - self.now_s)
 
-    def at(self, seconds: float, what: Callable[[], None]) -> None:
+    def at(self, seconds: float, what: Callable[[], object]) -> None:
         """Have something happen so many seconds after the start."""
         self.plans = sorted([*self.plans, (START + seconds, what)], key=lambda p: p[0])
 
@@ -226,8 +226,9 @@ class FakeServing:
         self.canary, self.shadow = Path(path).name, shadow
         self.loads += 1
 
-    def promote(self) -> None:
+    def promote(self, sha256: str) -> None:
         self._check()
+        assert sha256 == self.canary
         self.stable, self.canary = self.canary, ""
 
     def unload_canary(self) -> None:

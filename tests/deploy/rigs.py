@@ -20,7 +20,7 @@ from td_loop.deploy.routing.envoy import EnvoyRouter
 from td_loop.deploy.routing.envoy_process import find_envoy, new_version, started
 from td_loop.deploy.routing.istio import IstioRouter, Target, open_istio
 from td_loop.deploy.routing.istio_manifests import Release, virtual_service
-from td_loop.deploy.server.assignment import assign
+from td_loop.deploy.server.assignment import Choice, assign
 from td_loop.deploy.server.episodes import Known
 from td_loop.deploy.traffic import Traffic
 from td_loop.errors import UsageError
@@ -83,8 +83,10 @@ class EmbeddedRig:
 
     def _assign(self, headers: Headers) -> Subset:
         last = headers.get(DECISION_HEADER, "").partition(".")[0]
-        known = Known(cast(Subset, last), 0) if last else None
-        return assign(headers[EPISODE_HEADER], self._traffic.read(), "release", known, None, True).subset
+        policies: dict[str, int] = {"stable": 1, "canary": 2}
+        known = Known(cast(Subset, last), policies[last]) if last else None
+        choice = Choice(self._traffic.read().canary_weight_bp, "release", **policies)
+        return assign(headers[EPISODE_HEADER], choice, known, None).subset
 
     def another(self) -> Router:
         return EmbeddedRouter(self._folder)
@@ -210,9 +212,13 @@ class IstioRig:
         yield statuses
         statuses += [200 for _ in self.ask([first("e")])]
 
+    def _http(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.server.history["default", "rl-policy-routing"][-1]["spec"]["http"]
+        return found
+
     def _route(self, headers: Headers) -> Subset:
         """The first http route with a match, then a draw by weight."""
-        for http in self.server.get("default", "rl-policy-routing")["spec"]["http"]:
+        for http in self._http():
             if any(_matches(match, headers) for match in http.get("match", [{}])):
                 shares = [entry.get("weight", 100 if len(http["route"]) == 1 else 0) for entry in http["route"]]
                 [entry] = self._rng.choices(http["route"], shares)
@@ -223,8 +229,7 @@ class IstioRig:
 
 def _matches(match: Mapping[str, Any], headers: Headers) -> bool:
     wanted = match.get("headers", {})
-    path = match.get("uri", {"exact": "/v1/decide"})
-    return path == {"exact": "/v1/decide"} and all(
+    return match.get("uri") == {"exact": "/v1/decide"} and all(
         headers.get(name, "").startswith(rule["prefix"]) for name, rule in wanted.items()
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_load_that_stops_in_mid_ramp_leaves_the_weights_where_they_are(tmp_path:
     assert b.begin(SAME).run() is Stage.ROLLED_BACK
     assert 30 < weights[0] < 60
     assert weights == [weights[0]] * 3
-    assert [x.reason for x in b.lines() if x.event == "hold"][0].startswith("no requests of the")
+    assert next(x.reason for x in b.lines() if x.event == "hold").startswith("no requests of the")
 
 
 def spoiled(o: Observation) -> Observation:
@@ -218,7 +219,9 @@ def test_a_canary_is_rolled_back_from_weights_that_were_changed_by_hand(tmp_path
 
 def test_what_goes_wrong_late_is_found_within_minutes(tmp_path: Path) -> None:
     b = bench(tmp_path)
-    b.settings = CanarySettings.from_mapping({"stages": {"shadow_s": 0, "canary_s": 7200.0}, "watch": {"poll_s": 20.0}})
+    b.settings = CanarySettings.from_mapping(
+        {"stages": {"shadow_s": 0, "canary_s": 7200.0}, "watch": {"poll_s": 20.0}}
+    )
     b.street.at(2500, lambda: b.street.policies.update({SAME: Policy(reward=1.0)}))
     assert b.begin(SAME).run() is Stage.ROLLED_BACK
     assert b.triggers() == ["reward"]
@@ -229,8 +232,7 @@ def test_a_change_of_the_settings_waits_for_the_next_release(tmp_path: Path) -> 
     b = bench(tmp_path / "folder")
     b.config = tmp_path / "canary.toml"
     b.config.write_text("[limits]\ndrop = 0.2\n")
-    config = b.config
-    b.street.at(260, lambda: None if config.write_text("[stages]\nramp_s = 1.0\n") else None)
+    b.street.at(260, partial(b.config.write_text, "[stages]\nramp_s = 1.0\n"))
     assert b.begin(SAME).run() is Stage.PROMOTED
     notes = [x.reason for x in b.lines() if x.event == "note"]
     assert sum("has changed: this release keeps" in note for note in notes) == 1

@@ -320,6 +320,15 @@ def test_what_controls_a_server_is_not_let_through(tmp_path: Path) -> None:
 
 
 @needs_envoy
+def test_rewards_go_to_the_server_that_made_the_decision(tmp_path: Path) -> None:
+    with bench(tmp_path) as b:
+        rewards = [dict(later(f"game-{i}", subset)) for i, subset in enumerate(SUBSETS * 5)]
+        answers = b.loop.run(ask_all(b.where.port, rewards, path="/v1/reward"))
+        assert [body for _, body in answers] == list(SUBSETS * 5)
+        assert b.loop.run(ask_all(b.where.port, [{}], path="/v1/reward")) == [(200, "stable")]
+
+
+@needs_envoy
 def test_another_release_draws_anew(tmp_path: Path) -> None:
     drawn = []
     for salt in ("one", "two\\1"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from td_loop.cli.deploy import envoy, manifests, postmortem, verify
+from td_loop.cli.deploy import canary, envoy, manifests, postmortem, releases, serve, simulate, verify
 
 
 def register(app: typer.Typer) -> None:
@@ -15,8 +15,12 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Release a policy to a few percent of traffic, watch it, and withdraw it when it degrades.",
     )
+    verify.register(deploy)
+    serve.register(deploy)
+    canary.register(deploy)
+    releases.register(deploy)
+    postmortem.register(deploy)
     envoy.register(deploy)
     manifests.register(deploy)
-    postmortem.register(deploy)
-    verify.register(deploy)
+    simulate.register(deploy)
     app.add_typer(deploy, name="deploy")

@@ -127,6 +127,7 @@ class Controller:
                     "run the same command to go on, or `td-loop deploy abort`"
                 )
             raise
+        self._world.webhook.finish()
         self._record.drain(self.release)
         return self.release.stage
 
@@ -273,6 +274,8 @@ class Controller:
             shadow = release.stage is Stage.SHADOW
             policies = world.serving.policies()
             if (policies.canary, policies.shadow) != (release.sha256, shadow):
+                if world.router.read() == release.weight:
+                    self._weighed = False  # a server gives a canary that is new to it no traffic
                 world.serving.load_canary(release.path, shadow=shadow)
             self._loaded = True
         if not self._weighed:

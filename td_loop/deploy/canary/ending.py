@@ -77,7 +77,7 @@ def promote(world: World, record: Record, release: Release) -> Release:
         RouterError, ServingError: not all of it is done yet.
     """
     if world.serving.policies().stable != release.sha256:
-        world.serving.promote()
+        world.serving.promote(release.sha256)
     # Both subsets have the same policy now: which of them answers makes no difference.
     world.router.set(0.0)
     if world.serving.policies().canary:

@@ -50,8 +50,8 @@ class Serving(Protocol):
         """Serve this artefact as the canary; returns when it is warm."""
         ...
 
-    def promote(self) -> None:
-        """Make the canary the stable policy; there is no canary then."""
+    def promote(self, sha256: str) -> None:
+        """Make the canary, which must be this artefact, the stable policy; there is no canary then."""
         ...
 
     def unload_canary(self) -> None:

@@ -112,6 +112,16 @@ def read_audit(folder: Path) -> list[Line]:
     return read_lines(folder / AUDIT, Line.from_json, f"the release's state rests on this file: {_REMEDY}")
 
 
+def under_way(folder: Path) -> Release | None:
+    """The release that has not ended, as the audit log knows it; None if there is none.
+
+    Raises:
+        DataError: a line is damaged.
+    """
+    lines = read_audit(folder)
+    return None if not lines or lines[-1].release.stage.over else lines[-1].release
+
+
 def append_audit(folder: Path, line: Line, *, durable: bool = True) -> None:
     """Add a line (see `append_line`)."""
     append_line(folder / AUDIT, line.as_json(), durable=durable)

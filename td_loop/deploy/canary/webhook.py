@@ -48,7 +48,6 @@ class Webhook:
         self._settings = settings
         self._waiting = queue.Queue[tuple[int, bytes]](WAITING)
         self._told = queue.SimpleQueue[Told]()
-        self._busy = threading.Event()
         self._closed = threading.Event()
         if settings.url:
             threading.Thread(target=self._work, name="webhook", daemon=True).start()
@@ -67,9 +66,9 @@ class Webhook:
         while not self._told.empty():
             yield self._told.get()
 
-    def close(self, patience_s: float) -> None:
-        """Let what waits be sent for a while; what does not arrive in time is sent by the next controller."""
-        deadline = time.monotonic() + patience_s
+    def finish(self) -> None:
+        """Let what waits be sent, within the time of one try; no further ones are made."""
+        deadline = time.monotonic() + self._settings.timeout_s
         while self._settings.url and (self._waiting.unfinished_tasks and time.monotonic() < deadline):
             time.sleep(0.02)
         self._closed.set()

@@ -150,18 +150,15 @@ def routes(plan: Plan, canary_bp: int, version: str) -> Json:
             ],
         },
     }
-    kept = {
-        name: {
-            "name": name,
-            "match": {
-                "path": "/v1/decide",
-                "headers": [
-                    {"name": DECISION_HEADER, "string_match": {"prefix": DECISION_PREFIX.format(subset=subset)}}
-                ],
-            },
-            "route": {**decide, "cluster": "stable"},
-        }
-        for subset, name in (("canary", EPISODES_ROUTE), ("stable", "rl-stable-episodes"))
+    kept = [
+        {"name": name, "match": _after(subset, "/v1/decide"), "route": {**decide, "cluster": "stable"}}
+        for subset, name in zip(SUBSETS, ("rl-stable-episodes", EPISODES_ROUTE), strict=True)
+    ]
+    # Who made a decision knows it again: where the two servers are not one, a reward has to go to the right one.
+    rewards = {
+        "name": "rl-canary-rewards",
+        "match": _after("canary", "/v1/reward"),
+        "route": {"timeout": decide["timeout"], "cluster": CANARY_OR_STABLE},
     }
     others = [
         {
@@ -176,9 +173,15 @@ def routes(plan: Plan, canary_bp: int, version: str) -> Json:
         "match": {"path": VERSION_PATH},
         "direct_response": {"status": 200, "body": {"inline_string": ""}},
     }
-    host = {"name": ROUTES, "domains": ["*"], "routes": [*kept.values(), split, *others, which]}
+    host = {"name": ROUTES, "domains": ["*"], "routes": [*kept, split, rewards, *others, which]}
     table = {"@type": _TYPE + "config.route.v3.RouteConfiguration", "name": ROUTES, "virtual_hosts": [host]}
     return with_split(table, canary_bp, version)
+
+
+def _after(subset: Subset, path: str) -> Json:
+    """A match of requests that name a decision of the subset."""
+    prefix = DECISION_PREFIX.format(subset=subset)
+    return {"path": path, "headers": [{"name": DECISION_HEADER, "string_match": {"prefix": prefix}}]}
 
 
 def with_split(table: Json, canary_bp: int, version: str) -> Json:

@@ -10,7 +10,6 @@ References: https://istio.io/latest/docs/reference/config/networking/virtual-ser
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +64,7 @@ def manifests(release: Release) -> list[Json]:
 
 
 def virtual_service(release: Release) -> Json:
-    """The routes: begun episodes, the split, and all else (rewards, health) to stable."""
+    """The routes: begun episodes, the split, rewards for the canary, and all else (rewards, health) to stable."""
 
     def weighted(*shares: tuple[Subset, int]) -> list[Json]:
         return [
@@ -77,30 +76,24 @@ def virtual_service(release: Release) -> Json:
             for subset, weight in shares
         ]
 
-    def begun(name: str, subset: Subset, route: Sequence[Json]) -> Json:
-        match = {
-            "uri": {"exact": "/v1/decide"},
-            "headers": {DECISION_HEADER: {"prefix": DECISION_PREFIX.format(subset=subset)}},
-        }
-        return {"name": name, "match": [match], "route": list(route), "timeout": "2s"}
+    def after(subset: Subset, path: str) -> Json:
+        """A match of requests that name a decision of the subset."""
+        prefix = DECISION_PREFIX.format(subset=subset)
+        return {"uri": {"exact": path}, "headers": {DECISION_HEADER: {"prefix": prefix}}}
 
-    http = [
-        begun(EPISODES_ROUTE, "canary", weighted(("stable", 100), ("canary", 0))),
-        begun("rl-stable-episodes", "stable", weighted(("stable", 100))),
-        {
-            "name": SPLIT_ROUTE,
-            "match": [{"uri": {"exact": "/v1/decide"}}],
-            "route": weighted(("stable", 100), ("canary", 0)),
-            "timeout": "2s",
-        },
-        {
-            "name": "rl-others",
-            "match": [{"uri": {"exact": path}} for path in ("/v1/reward", "/healthz", "/readyz")],
-            "route": weighted(("stable", 100)),
-            "timeout": "2s",
-        },
+    def http(name: str, matches: list[Json], *shares: tuple[Subset, int]) -> Json:
+        return {"name": name, "match": matches, "route": weighted(*shares), "timeout": "2s"}
+
+    others = [{"uri": {"exact": path}} for path in ("/v1/reward", "/healthz", "/readyz")]
+    routes = [
+        http(EPISODES_ROUTE, [after("canary", "/v1/decide")], ("stable", 100), ("canary", 0)),
+        http("rl-stable-episodes", [after("stable", "/v1/decide")], ("stable", 100)),
+        http(SPLIT_ROUTE, [{"uri": {"exact": "/v1/decide"}}], ("stable", 100), ("canary", 0)),
+        # Each pod has a key of its own: only who made a decision takes a reward for it.
+        http("rl-canary-rewards", [after("canary", "/v1/reward")], ("canary", 100)),
+        http("rl-others", others, ("stable", 100)),
     ]
-    return _istio(release, "VirtualService", release.name, {"hosts": list(release.hosts), "http": http})
+    return _istio(release, "VirtualService", release.name, {"hosts": list(release.hosts), "http": routes})
 
 
 def destination_rule(release: Release) -> Json:

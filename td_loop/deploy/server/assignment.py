@@ -7,7 +7,22 @@ from dataclasses import dataclass
 from td_loop.deploy.names import Subset
 from td_loop.deploy.routing.assign import subset_of
 from td_loop.deploy.server.episodes import Known
-from td_loop.deploy.traffic import TrafficState
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What there is to choose from.
+
+    Attributes:
+        weight_bp: new episodes that go to the canary, in hundredths of a percent.
+        salt: of the release; see `subset_of`.
+        stable, canary: tags of the policies; None: there is no canary that can answer.
+    """
+
+    weight_bp: int
+    salt: str
+    stable: int
+    canary: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +32,7 @@ class Assigned:
     Attributes:
         subset: who answers.
         begun: the episode is new.
-        switched: an earlier decision of it was the other subset's.
+        switched: an earlier decision of it was another policy's.
     """
 
     subset: Subset
@@ -25,9 +40,7 @@ class Assigned:
     switched: bool
 
 
-def assign(
-    episode: str, traffic: TrafficState, salt: str, known: Known | None, told: Subset | None, has_canary: bool
-) -> Assigned:
+def assign(episode: str, choice: Choice, known: Known | None, told: Subset | None) -> Assigned:
     """Where a request of an episode goes.
 
     A weight of 0 sends everything to the stable policy at once. Else an episode that has begun stays where it is;
@@ -35,23 +48,21 @@ def assign(
 
     Args:
         episode: its id.
-        traffic: the split.
-        salt: of the release; see `subset_of`.
+        choice: see there.
         known: what is known of the episode; None if it is new.
         told: what a router in front of the server says (a header); its word goes.
-        has_canary: whether there is a canary that can answer.
     """
-    if told is not None:
+    subset: Subset
+    if choice.canary is None:
+        subset = "stable"
+    elif told is not None:
         subset = told
-    elif traffic.canary_weight_bp == 0:
+    elif choice.weight_bp == 0:
         subset = "stable"
     elif known is None:
-        subset = subset_of(episode, salt, traffic.canary_weight_bp)
-    elif known.subset == "canary" and known.revision != traffic.revision:
-        subset = "stable"
+        subset = subset_of(episode, choice.salt, choice.weight_bp)
     else:
-        subset = known.subset
-    if not has_canary:
-        subset = "stable"
-    switched = known is not None and (known.switched or known.subset != subset)
+        subset = "canary" if known.subset == "canary" and known.policy == choice.canary else "stable"
+    policy = choice.canary if subset == "canary" else choice.stable
+    switched = known is not None and (known.switched or known.policy != policy)
     return Assigned(subset, known is None, switched)

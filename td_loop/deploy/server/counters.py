@@ -86,8 +86,8 @@ class _Layout:
         self.size = 0
         self._families: dict[str, tuple[str, str, list[tuple[str, Labels, int]]]] = {}
 
-    def cell(self, name: str, kind: str, text: str, suffix: str = "", **labels: str) -> int:
-        cells = self._families.setdefault(name, (kind, text, []))[2]
+    def cell(self, name: str, what: str, text: str, suffix: str = "", **labels: str) -> int:
+        cells = self._families.setdefault(name, (what, text, []))[2]
         cells.append((suffix, tuple(labels.items()), self.size))
         self.size += 1
         return self.size - 1
@@ -201,6 +201,10 @@ class Counters:
     def set_ready(self, revision: int) -> None:
         """Let the others know which revision of the policies this process serves."""
         self._file.words[_READY + self._process] = revision
+
+    def clear_ready(self, process: int) -> None:
+        """A process has died: it serves nothing."""
+        self._file.words[_READY + process] = 0
 
     def ready(self) -> list[int]:
         """The revision that each process serves; 0 of one that is not warm yet."""

@@ -22,7 +22,7 @@ IDLE_S = 1800
 """Seconds after which an episode that is silent is over."""
 
 _CANARY, _SWITCHED = 1, 2
-_FLAG_BITS, _REVISION_BITS = 8, 16
+_FLAG_BITS, TAG_BITS = 8, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,19 @@ class Known:
     """What is known of an episode that has begun.
 
     Attributes:
-        subset: whose it is.
-        revision: of the policies when it was assigned, modulo 2**16: another canary does not inherit it.
-        switched: it has had decisions of both subsets.
+        subset: where its last request went.
+        policy: the first bits of the hash of the artefact that answered there, see `policy_tag`.
+        switched: it has had decisions of several policies.
     """
 
     subset: Subset
-    revision: int
+    policy: int
     switched: bool = False
+
+
+def policy_tag(sha256: str) -> int:
+    """TAG_BITS of an artefact's hash (hex)."""
+    return int(sha256[: TAG_BITS // 4], 16)
 
 
 def episode_key(episode: str) -> int:
@@ -69,15 +74,15 @@ class Episodes:
         if at is None:
             return None
         word = self._words[at + 1]
-        if int(now) - (word >> _FLAG_BITS + _REVISION_BITS) > IDLE_S:
+        if int(now) - (word >> _FLAG_BITS + TAG_BITS) > IDLE_S:
             return None
-        revision = word >> _FLAG_BITS & (1 << _REVISION_BITS) - 1
-        return Known("canary" if word & _CANARY else "stable", revision, bool(word & _SWITCHED))
+        policy = word >> _FLAG_BITS & (1 << TAG_BITS) - 1
+        return Known("canary" if word & _CANARY else "stable", policy, bool(word & _SWITCHED))
 
     def put(self, key: int, known: Known, now: float) -> None:
         """Note an episode, and that it was heard of at the time `now`."""
         flags = (known.subset == "canary") * _CANARY | known.switched * _SWITCHED
-        word = (int(now) << _REVISION_BITS | known.revision) << _FLAG_BITS | flags
+        word = (int(now) << TAG_BITS | known.policy) << _FLAG_BITS | flags
         at = self._find(key)
         if at is None:
             row = self._row(key)

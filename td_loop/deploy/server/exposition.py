@@ -5,6 +5,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from td_loop.deploy import names
@@ -18,6 +19,7 @@ def exposition(
     totals: list[float],
     weights: Mapping[Subset, float],
     artefacts: Mapping[Subset, str],
+    choice_entropies: Mapping[Subset, float],
     drift: Mapping[Subset, Mapping[str, float]],
 ) -> bytes:
     """All metrics.
@@ -26,11 +28,15 @@ def exposition(
         totals: of `Counters.totals`.
         weights: percent of new episodes by subset.
         artefacts: sha256 by subset; a subset without a policy is not in it.
+        choice_entropies: of what was chosen, nats, by subset.
         drift: population stability index by subset and feature.
     """
     lines: list[str] = []
     for family in FAMILIES:
-        _family(lines, family.name, family.kind, family.help, samples(family, totals))
+        # Readers that know OpenMetrics (prometheus_client's does) would add `_total` to other counters' names.
+        counts_oddly = family.kind == "counter" and not family.name.endswith("_total")
+        kind = "untyped" if counts_oddly else family.kind
+        _family(lines, family.name, kind, family.help, samples(family, totals))
     for subset in SUBSETS:
         cells, name = CELLS[subset], names.REWARD.format(subset=subset) + "_sum"
         total = totals[cells.reward_positive] - totals[cells.reward_negative]
@@ -41,6 +47,11 @@ def exposition(
             names.POLICY_INFO,
             "The artefact that answers for the subset.",
             [(names.POLICY_INFO, (("subset", s), ("sha256", sha)), 1.0) for s, sha in artefacts.items()],
+        ),
+        (
+            names.CHOICE_ENTROPY,
+            "Entropy of what was chosen in the last decisions, nats.",
+            _by_subset(names.CHOICE_ENTROPY, choice_entropies),
         ),
         (
             names.DRIFT,
@@ -66,7 +77,11 @@ def _family(
     lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
     for sample, labels, value in values:
         shown = ",".join(f'{key}="{_escaped(x)}"' for key, x in labels)
-        lines.append(f"{sample}{{{shown}}} {value!r}" if shown else f"{sample} {value!r}")
+        lines.append(f"{sample}{{{shown}}} {_number(value)}" if shown else f"{sample} {_number(value)}")
+
+
+def _number(x: float) -> str:
+    return "NaN" if math.isnan(x) else repr(float(x))
 
 
 def _escaped(text: str) -> str:

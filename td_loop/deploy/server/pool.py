@@ -1,23 +1,26 @@
 """Threads that compute for a server's event loop, where a call that hangs costs one thread and nobody's answer.
 
-Nothing can stop a thread that hangs in foreign code. So it is written off: whoever waited is told at the deadline,
-and another thread takes its place, up to `most_stuck` of them. When all threads hang and no more may be started, a
-new call is refused at once. One that comes back after all either takes work again or ends.
+Nothing can stop a thread that hangs in foreign code. So whoever waited is told at the deadline, and long before
+that others take its place: a call that has run for SLOW_S does not count among the `size` threads that are there
+for the next ones, and up to `most_stuck` more are started. When all of them hang, and whoever waited for them has
+given up, a new call is refused at once. A thread that comes back to find enough others ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 MOST_WAITING = 256
 """Calls that may wait for a thread: far more than can be computed within any deadline."""
+SLOW_S = 0.005
+"""Seconds after which a call may be one that hangs: an answer takes a tenth of that."""
 
 
 class Busy(Exception):
@@ -28,17 +31,13 @@ class Late(Exception):
     """There was no answer at the deadline."""
 
 
-class _Phase(enum.Enum):
-    WAITING = 0
-    RUNNING = 1
-    GIVEN_UP = 2
-    DONE = 3
-
-
 class _Call(Generic[T]):
+    """Work that waits, then runs. `is_given_up`: nobody waits for it any more."""
+
     def __init__(self, work: Callable[[], T], after: Callable[[T], None] | None) -> None:
         self.work, self.after = work, after
-        self.phase = _Phase.WAITING
+        self.since = 0.0  # when it began to run; 0 before
+        self.is_given_up = self.is_done = False
 
 
 class Pool:
@@ -52,22 +51,18 @@ class Pool:
         """`size` threads compute; up to `most_stuck` more may be started for those that hang."""
         self.name = name
         self._size, self._most = size, size + most_stuck
-        self._queue: SimpleQueue[tuple[_Call[object], Callable[[object, BaseException | None], None]] | None]
+        self._queue: SimpleQueue[tuple[_Call[Any], Callable[[Any, BaseException | None], None]] | None]
         self._queue = SimpleQueue()
         self._lock = threading.Lock()
-        self._threads = self._stuck = self._waiting = 0
+        self._threads = self._waiting = 0
+        self._running: set[_Call[Any]] = set()
         self._closed = False
 
     @property
     def stuck(self) -> int:
-        """Threads that were written off and have not come back."""
-        return self._stuck
-
-    def start(self) -> None:
-        """Start the threads now, rather than with the first calls."""
+        """Threads that nobody waits for any more, and that have not come back."""
         with self._lock:
-            while self._threads < self._size:
-                self._start_thread()
+            return self._given_up()
 
     async def ask(self, work: Callable[[], T], deadline: float, after: Callable[[T], None] | None = None) -> T:
         """What `work` returns.
@@ -101,12 +96,37 @@ class Pool:
             if not future.done() and self._give_up(call):
                 future.set_exception(Late())
 
-        self._submit(call, tell)
+        if self._submit(call, tell):
+            loop.call_later(SLOW_S, self._reinforce)
         timer = loop.call_at(deadline, give_up)
         try:
             return await future
         finally:
             timer.cancel()
+
+    def on_each(self, work: Callable[[], object], timeout_s: float) -> None:
+        """Call `work` once in every thread, and wait for that, from a thread that is none of them.
+
+        What each thread makes for itself, buffers say, is then there before anybody waits for a call.
+
+        Raises:
+            TimeoutError: it took too long.
+        """
+        with self._lock:
+            while self._threads < self._size:
+                self._start_thread()
+            n = self._threads
+            barrier, done = threading.Barrier(n), threading.Semaphore(0)
+
+            def wait_and_work() -> None:
+                barrier.wait(timeout_s)  # nobody takes two
+                work()
+
+            for _ in range(n):
+                self._waiting += 1
+                self._queue.put((_Call(wait_and_work, None), lambda *_: done.release()))
+        if not all(done.acquire(timeout=timeout_s) for _ in range(n)):
+            raise TimeoutError(f"{self.name}: a thread did not do its part within {timeout_s:g} s")
 
     def close(self) -> None:
         """Take no more calls, and let the threads end; those that hang end with the process."""
@@ -115,16 +135,32 @@ class Pool:
             for _ in range(self._threads):
                 self._queue.put(None)
 
-    def _submit(self, call: _Call[T], tell: Callable[[T, BaseException | None], None]) -> None:
+    def _submit(self, call: _Call[T], tell: Callable[[T, BaseException | None], None]) -> bool:
+        """Hand it to a thread; True if none is free for it at this moment."""
         with self._lock:
-            free = self._threads - self._stuck
-            if free < self._size and self._threads < self._most:
-                self._start_thread()
-                free += 1
-            if self._closed or free == 0 or self._waiting >= MOST_WAITING:
+            self._grow()
+            if self._closed or self._given_up() == self._threads or self._waiting >= MOST_WAITING:
                 raise Busy
             self._waiting += 1
-            self._queue.put((call, tell))  # type: ignore[arg-type]
+            self._queue.put((call, tell))
+            return self._waiting > self._threads - len(self._running)
+
+    def _reinforce(self) -> None:
+        """Look after a call that had to wait: the threads before it may hang."""
+        with self._lock:
+            if self._waiting:
+                self._grow()
+
+    def _grow(self) -> None:
+        while self._threads < self._most and self._threads - self._slow() < self._size:
+            self._start_thread()
+
+    def _slow(self) -> int:
+        end = time.monotonic() - SLOW_S
+        return sum(call.since < end for call in self._running)
+
+    def _given_up(self) -> int:
+        return sum(call.is_given_up for call in self._running)
 
     def _start_thread(self) -> None:
         self._threads += 1
@@ -133,16 +169,10 @@ class Pool:
     def _give_up(self, call: _Call[T]) -> bool:
         """Wait no longer for a call; False if it has just been done."""
         with self._lock:
-            if call.phase is _Phase.RUNNING:
-                self._stuck += 1
-                if self._waiting and self._threads < self._most:
-                    self._start_thread()
-            elif call.phase is _Phase.DONE:
-                return False
-            else:
+            if not call.since:
                 self._waiting -= 1
-            call.phase = _Phase.GIVEN_UP
-            return True
+            call.is_given_up = not call.is_done
+            return call.is_given_up
 
     def _work(self) -> None:
         while True:
@@ -151,9 +181,10 @@ class Pool:
                 return
             call, tell = taken
             with self._lock:
-                if call.phase is not _Phase.WAITING:
+                if call.is_given_up:
                     continue
-                call.phase = _Phase.RUNNING
+                call.since = time.monotonic()
+                self._running.add(call)
                 self._waiting -= 1
             result, error = None, None
             try:
@@ -161,16 +192,16 @@ class Pool:
             except BaseException as e:  # a policy's runner may raise anything, but a future does not take it all
                 error = e if isinstance(e, Exception) else RuntimeError(repr(e))
             with self._lock:
-                if call.phase is _Phase.GIVEN_UP:
-                    self._stuck -= 1
-                    if self._threads > self._size:  # another one has taken its place
-                        self._threads -= 1
-                        return
-                    continue
-                call.phase = _Phase.DONE
+                self._running.discard(call)
+                call.is_done = not call.is_given_up
             try:
-                tell(result, error)
+                if call.is_done:
+                    tell(result, error)
             except RuntimeError:  # the loop has ended
                 return
-            if error is None and call.after is not None:
+            if call.is_done and error is None and call.after is not None:
                 call.after(result)
+            with self._lock:
+                if self._threads - self._slow() > self._size:  # others have taken its place
+                    self._threads -= 1
+                    return

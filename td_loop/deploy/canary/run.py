@@ -1,0 +1,158 @@
+"""From flags to a controller at work: the lock, the checks before a release, and what it is connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from td_loop.deploy.admission.record import is_verified
+from td_loop.deploy.canary import store
+from td_loop.deploy.canary.controller import Controller
+from td_loop.deploy.canary.http_serving import HttpServing
+from td_loop.deploy.canary.machine import Release, Stage
+from td_loop.deploy.canary.observation import Source
+from td_loop.deploy.canary.prometheus import Prometheus
+from td_loop.deploy.canary.serving import ServingError
+from td_loop.deploy.canary.settings import CanarySettings
+from td_loop.deploy.canary.webhook import Webhook
+from td_loop.deploy.canary.window import Window
+from td_loop.deploy.canary.world import Voice, WallClock, World
+from td_loop.deploy.postmortem.write import after_rollback
+from td_loop.deploy.routing.choose import open_router
+from td_loop.errors import DataError, Refused, UsageError
+from td_loop.files import make_dir, read_json, sha256, sweep_temporaries
+from td_loop.lock import locked
+
+SERVER_FILE, TOKEN_FILE = "server.json", "token"
+"""Where in its folder a server says how it is reached."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How everything outside is reached; kept in the audit log, for whoever goes on after a kill.
+
+    Attributes:
+        server: URL.
+        token: file with the server's token.
+        router: see `open_router`.
+        router_options: see there.
+        prometheus: URL; "": the server's own metrics.
+        selector: see `Prometheus`.
+    """
+
+    server: str
+    token: str
+    router: str = "embedded"
+    router_options: Mapping[str, str] = field(default_factory=dict)
+    prometheus: str = ""
+    selector: str = ""
+
+
+def server_of(folder: Path) -> str:
+    """The URL of the server that works in a folder.
+
+    Raises:
+        UsageError: none does.
+    """
+    path = folder / SERVER_FILE
+    try:
+        return str(read_json(path)["url"])
+    except (DataError, LookupError, TypeError) as e:
+        raise UsageError(f"no server works in {folder} ({e}); start one, or give --server URL") from e
+
+
+@contextmanager
+def opened(
+    folder: Path, ends: Ends, settings: CanarySettings, voice: Voice, config: Path | None
+) -> Iterator[World]:
+    """The world of a controller, while the block runs."""
+    with ExitStack() as stack:
+        source: Source = Prometheus(ends.prometheus, ends.selector) if ends.prometheus else Window(ends.server)
+        stack.callback(source.close)
+        router = open_router(ends.router, ends.router_options)
+        stack.callback(router.close)
+        webhook = Webhook(settings.webhook)
+        serving = HttpServing(ends.server, Path(ends.token))
+        yield World(folder, router, source, serving, webhook, WallClock(), voice, after_rollback, config)
+
+
+def release(
+    folder: Path, artefact: Path, settings: CanarySettings, ends: Ends, voice: Voice, config: Path | None
+) -> Stage:
+    """Release an artefact, or go on with its release; return how it ended.
+
+    Args:
+        folder: of the releases.
+        artefact: the canary.
+        settings, ends: of a release that begins; one that is under way keeps its own.
+        voice: whom to say things.
+        config: the file that the settings came from.
+
+    Raises:
+        DataError: there is no such artefact, or the folder's files are damaged.
+        Refused: it was not verified, or has been rolled back before.
+        UsageError: another release is under way, or the artefact is the stable policy already.
+        RunInUse: another controller is at work in the folder.
+    """
+    path = artefact.resolve()
+    try:
+        sha = sha256(path)
+    except FileNotFoundError as e:
+        raise DataError(f"{artefact}: no such file") from e
+    make_dir(folder)
+    with _at_work(folder):
+        if (under_way := store.under_way(folder)) is not None:
+            if under_way.sha256 != sha:
+                raise UsageError(
+                    f"release {under_way.number}, of {under_way.sha256[:12]}, has not ended (it is in stage "
+                    f"{under_way.stage}): give its artefact to go on, or `td-loop deploy abort`"
+                )
+            return _resume(folder, voice, config)
+        store.check_not_refused(folder, sha)
+        if not (is_verified(path) or is_verified(path, folder)):
+            raise Refused(f"{artefact}: was not verified; `td-loop deploy verify {artefact}` first")
+        lines = store.read_audit(folder)
+        number, seq = (lines[-1].release.number + 1, lines[-1].seq + 1) if lines else (1, 1)
+        for what in store.REQUESTS:  # left over: meant for a release that has ended
+            store.forget(folder, what)
+        with opened(folder, ends, settings, voice, config) as world:
+            try:
+                stable = world.serving.policies().stable
+            except ServingError as e:
+                raise UsageError(f"{e}; is `td-loop deploy serve` running?") from e
+            if stable == sha:
+                raise UsageError(f"{artefact} is the stable policy already")
+            return Controller(world, settings, Release(number, sha, str(path), seq), asdict(ends)).run()
+
+
+def resume(folder: Path, voice: Voice) -> Stage | None:
+    """Go on with the release that is under way; return how it ended, None if there is none.
+
+    Raises:
+        RunInUse: a controller is at work in the folder.
+        DataError: the folder's files are damaged.
+    """
+    with _at_work(folder):
+        return None if store.under_way(folder) is None else _resume(folder, voice, None)
+
+
+def _resume(folder: Path, voice: Voice, config: Path | None) -> Stage:
+    lines = store.read_audit(folder)
+    begin = next(x for x in lines if x.release.number == lines[-1].release.number).evidence
+    ends, settings = Ends(**begin["ends"]), CanarySettings.from_mapping(begin["settings"])
+    with opened(folder, ends, settings, voice, config) as world:
+        controller = Controller.resumed(world)
+        assert controller is not None
+        return controller.run()
+
+
+@contextmanager
+def _at_work(folder: Path) -> Iterator[None]:
+    remedy = "see `td-loop deploy status`, or end it with `td-loop deploy abort`"
+    with locked(folder / store.LOCK, remedy) as lock:
+        lock.sign()
+        store.repair(folder)
+        sweep_temporaries(folder, [store.STATE, store.AUDIT, store.REFUSED])
+        yield

@@ -1,0 +1,225 @@
+"""HTTP for one process: requests read and checked, answers and errors written. RSGI is granian's own interface.
+
+https://github.com/emmett-framework/granian/blob/master/docs/spec/RSGI.md
+
+Malformed requests get 400 and a JSON error that names the place, a body that is too long gets 413. A decision that
+is asked for well gets 200, whatever becomes of the policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+import orjson
+
+from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
+from td_loop.deploy.server import exposition
+from td_loop.deploy.server.control import Control
+from td_loop.deploy.server.ledger import Redeemed
+from td_loop.deploy.server.problem import Problem
+from td_loop.deploy.server.service import Decision, Request, Service
+from td_loop.errors import DataError
+
+MAX_BODY = 1 << 20
+"""Bytes of a request: an observation of 300 fleets has 25,000."""
+READ_S = 10.0
+"""Seconds that a client may take to send a body."""
+MOST_LETTERS = 200
+"""Letters of an episode's id."""
+LARGEST_REWARD = 1e9
+BINARY = "application/octet-stream"
+FALLBACK_HEADER = "x-rl-fallback"
+
+_JSON = [("content-type", "application/json")]
+_ROWS = struct.Struct("<II")
+
+Scope = Any
+Protocol = Any
+Handler = Callable[[Scope, Protocol], Awaitable[None]]
+
+
+class App:
+    """The RSGI application of one process."""
+
+    def __init__(self, service: Service, control: Control) -> None:
+        """`control`: what the controller of a canary asks for."""
+        self._service, self._control = service, control
+        self._routes: dict[str, dict[str, Handler]] = {
+            "/v1/decide": {"POST": self._decide},
+            "/v1/reward": {"POST": self._reward},
+            "/healthz": {"GET": self._alive},
+            "/readyz": {"GET": self._ready},
+            "/metrics": {"GET": self._metrics},
+            "/v1/traffic": {
+                "GET": self._controlled(control.traffic),
+                "PUT": self._controlled(control.set_traffic),
+            },
+            "/v1/policies": {"GET": self._controlled(control.policies)},
+            "/v1/canary": {"PUT": self._controlled(control.set_canary)},
+            "/v1/promote": {"POST": self._controlled(control.promote)},
+        }
+
+    async def __rsgi__(self, scope: Scope, proto: Protocol) -> None:
+        """Answer one request."""
+        try:
+            handler = self._find(scope)
+            await handler(scope, proto)
+        except Problem as e:
+            _json(proto, e.status, {"error": str(e)})
+        except DataError as e:
+            _json(proto, 400, {"error": str(e)})
+        except Exception as e:
+            traceback.print_exc(file=sys.stderr)
+            self._service.failed()
+            _json(proto, 500, {"error": f"a fault of the server's own: {type(e).__name__}"})
+
+    def _find(self, scope: Scope) -> Handler:
+        methods = self._routes.get(scope.path)
+        if methods is None:
+            raise Problem(404, f"no {scope.path} here; there are {', '.join(self._routes)}")
+        if scope.method not in methods:
+            raise Problem(405, f"{scope.path} takes {' or '.join(methods)}, not {scope.method}")
+        return methods[scope.method]
+
+    # --- decisions -----------------------------------------------------------------------------------------
+
+    async def _decide(self, scope: Scope, proto: Protocol) -> None:
+        body = await _body(scope, proto)
+        arrived = asyncio.get_running_loop().time()
+        decision = await self._service.decide(self._request(scope.headers, body), arrived)
+        _answer(scope, proto, decision)
+        self._service.written(decision, asyncio.get_running_loop().time() - arrived)
+
+    def _request(self, headers: Any, body: bytes) -> Request:
+        told = headers.get(SUBSET_HEADER)
+        if told is not None and told not in SUBSETS:
+            raise Problem(400, f"header {SUBSET_HEADER}: {told!r} is not one of {', '.join(SUBSETS)}")
+        episode, previous = headers.get(EPISODE_HEADER), headers.get(DECISION_HEADER) or ""
+        read: Callable[[], tuple[Any, int]]
+        if (headers.get("content-type") or "").partition(";")[0].strip() == BINARY:
+            where, read = f"header {EPISODE_HEADER}", partial(self._service.game.unpack, body)
+        else:
+            found = _object(body)
+            where, episode = "'episode'", found.get("episode", episode)
+            previous = found.get("previous") or previous
+            if not isinstance(previous, str):
+                raise Problem(400, f"'previous' must be the name of a decision, or null, not {previous!r:.40}")
+            if "observation" not in found:
+                raise Problem(400, "the body has no 'observation'")
+            read = partial(self._service.game.read_observation, found["observation"])
+        if not isinstance(episode, str) or not 0 < len(episode) <= MOST_LETTERS:
+            raise Problem(400, f"{where} must be a text of 1 to {MOST_LETTERS} letters")
+        return Request(episode, previous, cast("Subset | None", told), read)
+
+    async def _reward(self, scope: Scope, proto: Protocol) -> None:
+        found = _object(await _body(scope, proto))
+        decision, reward = found.get("decision"), found.get("reward")
+        if not isinstance(decision, str):
+            raise Problem(400, "'decision' must be the name of a decision")
+        if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+            raise Problem(400, f"'reward' must be a finite number, not {reward!r:.40}")
+        if abs(reward) > LARGEST_REWARD:
+            raise Problem(400, f"'reward' must lie in -{LARGEST_REWARD:g}..{LARGEST_REWARD:g}, not {reward!r:.40}")
+        redeemed = self._service.reward(decision, float(reward))
+        if redeemed in (Redeemed.UNKNOWN, Redeemed.EXPIRED):
+            raise Problem(404, f"'decision': {redeemed.value}")
+        _json(proto, 200, {"counted": redeemed is Redeemed.COUNTED})
+
+    # --- health and metrics --------------------------------------------------------------------------------
+
+    async def _alive(self, scope: Scope, proto: Protocol) -> None:
+        _json(proto, 200, {"alive": True})
+
+    async def _ready(self, scope: Scope, proto: Protocol) -> None:
+        # A process listens once it is warm, so who gets an answer at all finds it ready.
+        _json(proto, 200, {"ready": True})
+
+    async def _metrics(self, scope: Scope, proto: Protocol) -> None:
+        content = self._service.metrics()
+        proto.response_bytes(200, [("content-type", exposition.CONTENT_TYPE)], content)
+
+    # --- the controller's ----------------------------------------------------------------------------------
+
+    def _controlled(self, what: Callable[[Mapping[str, Any]], Awaitable[Any]]) -> Handler:
+        async def handler(scope: Scope, proto: Protocol) -> None:
+            changes = scope.method != "GET"
+            self._control.admit(scope.client, scope.headers.get("authorization") or "", changes=changes)
+            body = await _body(scope, proto)
+            found = _object(body) if changes and body else {}
+            _json(proto, 200, await what(found))
+
+        return handler
+
+
+def _answer(scope: Scope, proto: Protocol, decision: Decision) -> None:
+    fallback = bool(decision.reason)
+    if BINARY in (scope.headers.get("accept") or "") and (body := pack_moves(decision.moves)) is not None:
+        headers = [
+            ("content-type", BINARY),
+            (DECISION_HEADER, decision.id),
+            (SUBSET_HEADER, decision.subset),
+            (FALLBACK_HEADER, decision.reason),
+        ]
+        proto.response_bytes(200, headers, body)
+        return
+    content: dict[str, Any] = {
+        "decision": decision.id,
+        "moves": decision.moves,
+        "subset": decision.subset,
+        "fallback": fallback,
+    }
+    if fallback:
+        content["reason"] = decision.reason
+    _json(proto, 200, content)
+
+
+def pack_moves(moves: list[list[Any]]) -> bytes | None:
+    """Rows and columns u32, then the numbers as doubles; None of moves that are no such table."""
+    columns = len(moves[0]) if moves else 0
+    try:
+        return _ROWS.pack(len(moves), columns) + b"".join(struct.pack(f"<{columns}d", *row) for row in moves)
+    except struct.error:
+        return None
+
+
+def _json(proto: Protocol, status: int, content: Any) -> None:
+    proto.response_bytes(status, _JSON, orjson.dumps(content))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as e:
+        raise Problem(400, f"the body is not valid JSON: {e}") from e
+    if not isinstance(found, dict):
+        raise Problem(400, "the body must be a JSON object")
+    return found
+
+
+async def _body(scope: Scope, proto: Protocol) -> bytes:
+    """The body, read whole unless it is too long."""
+    too_long = Problem(413, f"the body has more than {MAX_BODY} bytes")
+    length = scope.headers.get("content-length")
+    try:
+        async with asyncio.timeout(READ_S):
+            if length is not None and length.isdigit():
+                if int(length) > MAX_BODY:
+                    raise too_long
+                whole: bytes = await proto()
+                return whole
+            parts, size = [], 0
+            async for part in proto:
+                size += len(part)
+                if size > MAX_BODY:
+                    raise too_long
+                parts.append(part)
+            return b"".join(parts)
+    except TimeoutError as e:
+        raise Problem(408, f"the body did not come within {READ_S:g} seconds") from e

@@ -1,0 +1,347 @@
+"""What one process does with a request, without HTTP: faults of a policy, shadow, rewards, other policies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from td_loop.deploy.names import SUBSETS, Subset
+from td_loop.deploy.server.counters import CELLS, Counters
+from td_loop.deploy.server.episodes import IDLE_S
+from td_loop.deploy.server.inference import NoMoves, Question, infer
+from td_loop.deploy.server.ledger import Redeemed
+from td_loop.deploy.server.loading import Loaded
+from td_loop.deploy.server.policies import Named
+from td_loop.deploy.server.pool import Pool
+from td_loop.deploy.server.service import Decision, Request, Service, Serving
+from td_loop.deploy.server.watch import Watch
+from td_loop.deploy.server.watched import Watched
+from td_loop.errors import DataError
+from td_loop.games.served import Inputs, Tensor
+from td_loop.policy.artefact import Artefact
+from tests.deploy.served_faulty import GAME as FAULTY
+from tests.deploy.served_faulty import ILLEGAL, write_faulty
+from tests.deploy.serving import observation
+from tests.deploy.toy_policy import write_good
+from tests.deploy.toy_served import GAME
+
+LONG_S = 30.0
+
+
+def decided(inputs: Inputs) -> Tensor:
+    """Option 1 for every seat."""
+    logits = np.zeros((1, inputs["seats"].shape[1], 3), np.float32)
+    logits[..., 1] = 1.0
+    return logits
+
+
+def undecided(inputs: Inputs) -> Tensor:
+    """To stay, always."""
+    return np.zeros((1, inputs["seats"].shape[1], 3), np.float32) + np.array([2, 0, 0], np.float32)
+
+
+@pytest.fixture(scope="module")
+def artefact(tmp_path_factory: pytest.TempPathFactory) -> Artefact:
+    return write_good(tmp_path_factory.mktemp("artefact") / "policy.onnx")
+
+
+@dataclass
+class Rig:
+    """A service with policies to order."""
+
+    folder: Path
+    artefact: Artefact
+    stack: ExitStack
+    service: Any = None
+    now: float = 1000.0
+
+    def policy(self, letter: str, runner: Callable[[Inputs], Any], game: Any = GAME) -> Loaded:
+        pool = Pool(letter, 2, 1)
+        self.stack.callback(pool.close)
+        return Loaded(
+            Named("/nowhere", letter * 64), game, self.artefact, runner, pool, Watch(game, self.artefact)
+        )
+
+    def start(
+        self, stable: Loaded, canary: Loaded | None = None, *, shadow: bool = False, within: float = LONG_S
+    ) -> Service:
+        counters = Counters(self.folder, 1, fresh=True)
+        watched = Watched(self.folder, counters, 1, 0, fresh=True)
+        self.stack.callback(counters.close)
+        self.stack.callback(watched.close)
+        self.service = Service(
+            self.folder,
+            stable.game,
+            Serving(0, stable, canary, shadow),
+            counters,
+            watched,
+            process=0,
+            processes=1,
+            deadline_s=within,
+            wall_clock=lambda: self.now,
+        )
+        self.stack.callback(self.service.close)
+        return self.service
+
+    def count(self, subset: Subset, name: str, reason: str = "") -> float:
+        cell = getattr(CELLS[subset], name)
+        return self.service.counters.own(cell[reason] if reason else cell)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, artefact: Artefact) -> Iterator[Rig]:
+    with ExitStack() as stack:
+        yield Rig(tmp_path, artefact, stack)
+
+
+async def ask(service: Service, episode: str = "e", **of: Any) -> Decision:
+    read = partial(service.game.read_observation, of.pop("shown", observation()))
+    request = Request(episode, of.pop("previous", ""), of.pop("told", None), read)
+    return await service.decide(request, asyncio.get_running_loop().time())
+
+
+def run(what: Awaitable[Any]) -> Any:
+    async def main() -> Any:
+        return await what
+
+    return asyncio.run(main())
+
+
+def test_a_policy_answers_and_is_counted(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided))
+    decision = run(ask(service))
+    assert (decision.moves, decision.subset, decision.reason) == ([[0, 2], [1, 2]], "stable", "")
+    assert rig.count("stable", "requests") == rig.count("stable", "episodes") == 1
+    assert rig.count("canary", "requests") == 0
+
+
+def raises(inputs: Inputs) -> Tensor:
+    raise SystemError("to order")
+
+
+FAULTS: dict[str, tuple[str, Callable[[Inputs], Any]]] = {
+    "raises": ("error", raises),
+    "is no array": ("output", lambda x: [[0.0]]),
+    "has one slot too few": ("output", lambda x: decided(x)[:, 1:]),
+    "has no batch": ("output", lambda x: decided(x)[0]),
+    "has one option too many": ("output", lambda x: np.zeros((1, 2, 4), np.float32)),
+    "is a number of integers": ("output", lambda x: np.zeros((1, 2, 3), np.int64)),
+    "holds a NaN": ("output", lambda x: decided(x) * np.float32(np.nan)),
+    "holds an infinity": ("output", lambda x: np.full((1, 2, 3), np.inf, np.float32)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_when_an_answer_is_a_fault_the_rule_answers_and_the_reason_is_counted(rig: Rig, fault: str) -> None:
+    reason, runner = FAULTS[fault]
+    service = rig.start(rig.policy("a", runner))
+    decision = run(ask(service))
+    assert (decision.moves, decision.reason) == (GAME.rule(observation()), reason)
+    assert rig.count("stable", "fallbacks", reason) == rig.count("stable", "requests") == 1
+
+
+def test_an_action_that_is_not_legal_is_never_returned(rig: Rig, tmp_path: Path) -> None:
+    rig.artefact = write_faulty(tmp_path / "faulty.onnx")
+    service = rig.start(rig.policy("a", decided, FAULTY))
+    decision = run(ask(service, shown=observation(ILLEGAL)))
+    assert (decision.moves, decision.reason) == (FAULTY.rule(observation(ILLEGAL)), "illegal")
+
+
+def test_a_policy_that_is_late_delays_nobody_but_the_one_who_asked(rig: Rig) -> None:
+    gate = threading.Event()
+    rig.stack.callback(gate.set)
+
+    def hangs_on_9(inputs: Inputs) -> Tensor:
+        if np.isclose(inputs["seats"][0, 0, 1], np.log1p(9)):
+            gate.wait()
+        return decided(inputs)
+
+    service = rig.start(rig.policy("a", hangs_on_9))
+
+    async def all_of_them() -> None:
+        slow = [asyncio.ensure_future(ask(service, "slow", shown=observation(troops=9))) for _ in range(2)]
+        await asyncio.sleep(0)
+        # Both threads of the pool hang; a third one has taken their place long before anybody is late.
+        assert [(await ask(service, str(k))).reason for k in range(4)] == [""] * 4
+        assert not any(task.done() for task in slow)
+        gate.set()
+        assert [decision.reason for decision in await asyncio.gather(*slow)] == ["", ""]
+
+    run(all_of_them())
+
+
+def test_when_every_thread_hangs_the_rule_answers_at_once_and_the_other_policy_does_not_notice(rig: Rig) -> None:
+    gate = threading.Event()
+    rig.stack.callback(gate.set)
+
+    def hangs(inputs: Inputs) -> Tensor:
+        gate.wait()
+        return decided(inputs)
+
+    service = rig.start(rig.policy("a", decided), rig.policy("b", hangs), within=0.02)
+    reasons = [run(ask(service, told="canary")).reason for _ in range(5)]
+    assert reasons == ["timeout"] * 3 + ["busy"] * 2
+    assert run(ask(service, told="stable")).subset == "stable"
+    assert rig.count("canary", "fallbacks", "busy") == 2
+    assert rig.count("stable", "fallbacks", "busy") == 0
+
+
+def test_what_is_no_state_is_the_requests_fault(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided))
+    with pytest.raises(DataError, match="observation"):
+        run(ask(service, shown={}))
+    broken = rig.policy("b", raises)
+    service.serve(Serving(1, broken, None, False))
+    with pytest.raises(DataError, match="observation"):
+        run(ask(service, shown={}))
+
+
+def test_inference_alone_says_why_there_are_no_moves(artefact: Artefact) -> None:
+    question = Question(partial(GAME.read_observation, observation()))
+    assert infer(GAME, decided, question).moves == [[0, 2], [1, 2]]
+    with pytest.raises(NoMoves) as found:
+        infer(GAME, raises, question)
+    assert found.value.reason == "error"
+
+
+def test_a_canary_in_shadow_answers_for_nobody_and_is_counted_as_its_own(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", undecided), shadow=True)
+
+    async def some() -> None:
+        for k in range(4):
+            decision = await ask(service, str(k))
+            assert (decision.subset, decision.moves) == ("stable", [[0, 2], [1, 2]])
+        async with asyncio.timeout(LONG_S):
+            while rig.count("canary", "requests") < 4:
+                await asyncio.sleep(0.001)
+
+    run(some())
+    assert rig.count("canary", "agreeing") == rig.count("canary", "episodes") == 0
+    service.tick()
+    assert rig.count("canary", "entropy_count") == rig.count("stable", "entropy_count") == 4
+
+
+def test_a_broken_canary_in_shadow_is_counted_and_does_no_harm(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", raises), shadow=True)
+
+    async def some() -> None:
+        assert (await ask(service)).reason == ""
+        async with asyncio.timeout(LONG_S):
+            while rig.count("canary", "requests") < 1:
+                await asyncio.sleep(0.001)
+
+    run(some())
+    assert rig.count("canary", "fallbacks", "error") == 1
+    assert rig.count("stable", "fallbacks", "error") == 0
+
+
+def test_an_equal_policy_in_shadow_agrees(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided), shadow=True)
+
+    async def some() -> None:
+        await ask(service)
+        async with asyncio.timeout(LONG_S):
+            while rig.count("canary", "requests") < 1:
+                await asyncio.sleep(0.001)
+
+    run(some())
+    assert rig.count("canary", "agreeing") == 1
+
+
+def test_rewards_go_to_the_subset_that_decided_and_are_counted_once(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
+    for told, reward in (("stable", 2.0), ("canary", -3.0)):
+        decision = run(ask(service, told, told=told))
+        assert service.reward(decision.id, reward) is Redeemed.COUNTED
+        assert service.reward(decision.id, reward) is Redeemed.DUPLICATE
+    for subset, positive, negative, squares in (("stable", 2.0, 0.0, 4.0), ("canary", 0.0, 3.0, 9.0)):
+        assert rig.count(subset, "reward_count") == 1
+        assert rig.count(subset, "reward_positive") == positive
+        assert rig.count(subset, "reward_negative") == negative
+        assert rig.count(subset, "reward_squares") == squares
+    assert service.reward("canary.made-up", 1.0) is Redeemed.UNKNOWN
+
+
+def test_a_reward_for_the_rules_answer_is_not_the_policys(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", raises))
+    decision = run(ask(service, told="canary"))
+    assert service.reward(decision.id, 1.0) is Redeemed.COUNTED
+    assert rig.count("canary", "reward_fallback") == 1
+    assert rig.count("canary", "reward_count") == rig.count("canary", "reward_positive") == 0
+
+
+def test_a_reward_that_comes_late_is_not_the_next_canarys(rig: Rig) -> None:
+    stable, first, second = (rig.policy(letter, decided) for letter in "abc")
+    service = rig.start(stable, first)
+    decision = run(ask(service, told="canary"))
+    service.serve(Serving(1, stable, second, False))
+    assert service.reward(decision.id, 5.0) is Redeemed.COUNTED
+    assert rig.count("canary", "reward_uncredited", "replaced") == 1
+    assert rig.count("canary", "reward_count") == 0
+
+
+def test_a_reward_of_an_episode_that_was_moved_is_nobodys(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
+    service.traffic.set(10_000)
+    assert run(ask(service)).subset == "canary"
+    service.traffic.set(0)
+    decision = run(ask(service))
+    assert decision.subset == "stable"
+    assert service.reward(decision.id, 5.0) is Redeemed.COUNTED
+    assert rig.count("stable", "reward_uncredited", "switched") == 1
+    assert rig.count("stable", "reward_count") == 0
+
+
+def test_an_episode_that_the_table_has_forgotten_keeps_its_policy_by_its_last_decision(
+    rig: Rig,
+) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
+    service.traffic.set(1)
+    last = run(ask(service, "e", told="canary"))
+    rig.now += IDLE_S + 2
+    assert run(ask(service, "e", previous=last.id)).subset == "canary"
+    assert run(ask(service, "another", previous=last.id)).subset == "stable"
+    assert rig.count("stable", "episodes") == 1
+
+
+def test_the_canary_of_a_split_that_this_process_does_not_follow_yet_gets_nothing(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
+    woken: list[int] = []
+    service.on_revision = lambda: woken.append(1)
+    service.traffic.change(lambda s: replace(s, revision=7, canary_weight_bp=10_000))
+    assert run(ask(service)).subset == "stable"
+    assert woken
+
+
+def test_a_state_that_is_answered_in_two_ways_is_noticed(rig: Rig) -> None:
+    answers = iter([decided, decided, undecided])
+
+    def wavers(inputs: Inputs) -> Tensor:
+        return next(answers)(inputs)
+
+    service = rig.start(rig.policy("a", wavers))
+    for _ in range(3):
+        run(ask(service))
+    service.serving.stable.pool.on_each(lambda: None, LONG_S)  # what follows an answer is done, too
+    service.tick()
+    assert rig.count("stable", "replayed") == 2
+    assert rig.count("stable", "differing") == 1
+
+
+def test_metrics_tell_of_both_subsets(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", undecided))
+    for subset in SUBSETS:
+        run(ask(service, subset, told=subset))
+    content = service.metrics().decode()
+    assert f'rl_policy_info{{subset="canary",sha256="{"b" * 64}"}} 1.0' in content
+    assert 'rl_feature_drift{subset="stable",feature="seats.land"}' in content
+    assert 'rl_traffic_weight{subset="stable"} 100.0' in content
