@@ -34,6 +34,7 @@ def test_a_network_that_has_learnt_nothing_is_sound_all_the_same(
 FAULTS: list[tuple[Callable[[Artefact, Path], Artefact], set[str]]] = [
     (bad.worse, set()),
     (bad.collapsed, set()),
+    (bad.always_stays, set()),
     (bad.noisy, {"exploration noise", "determinism", "parity: stored", "padding"}),
     (bad.left_in_training, {"exploration noise", "determinism", "parity: stored", "padding"}),
     (bad.padding_bug, {"padding"}),
