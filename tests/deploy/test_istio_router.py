@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from td_loop.deploy.routing.contract import RouterError
-from td_loop.deploy.routing.istio import TRIES, IstioRouter, Target, open_istio
+from td_loop.deploy.routing.istio import TRIES, IstioRouter, Target
+from td_loop.deploy.routing.istio_api import open_istio
 from td_loop.deploy.routing.istio_manifests import EPISODES_ROUTE, SPLIT_ROUTE, Release, virtual_service
 from td_loop.errors import UsageError
 from tests.deploy.api_server import ApiServer, api_server
