@@ -60,7 +60,7 @@ class _Api:
             remedy = {
                 401: "; log in again",
                 403: f"; the account needs the verb {verb!r} on virtualservices",
-                404: "; apply what `td-loop deploy manifests` prints, or see --namespace and --name",
+                404: "; apply what `td-loop deploy manifests` prints, or see the router's options namespace and name",
             }.get(e.status, "")
             raise RouterError(f"{what}: {verb} was answered with {e.status}: {why}{remedy}") from e
         except (HTTPError, OSError) as e:
@@ -94,6 +94,8 @@ def open_istio(target: Target, kubeconfig: Path | None = None, context: str | No
             file = None if kubeconfig is None else str(kubeconfig)
             config.load_kube_config(config_file=file, context=context, client_configuration=settings)
     except (config.ConfigException, OSError) as e:
-        raise UsageError(f"no way to the Kubernetes API: {e}; give --kubeconfig and --context") from e
+        raise UsageError(
+            f"no way to the Kubernetes API: {e}; see the router's options kubeconfig and context"
+        ) from e
     client = ApiClient(settings)
     return IstioRouter(_Api(client, target), target, client.close)
