@@ -60,7 +60,7 @@ class _Api:
             remedy = {
                 401: "; log in again",
                 403: f"; the account needs the verb {verb!r} on virtualservices",
-                404: "; apply what `td-loop deploy manifests` prints, or see the router's options namespace and name",
+                404: "; apply what `td-loop deploy manifests` prints, or see the options namespace and name",
             }.get(e.status, "")
             raise RouterError(f"{what}: {verb} was answered with {e.status}: {why}{remedy}") from e
         except (HTTPError, OSError) as e:
