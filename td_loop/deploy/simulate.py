@@ -113,6 +113,17 @@ def simulate(game: Served[Any, Any], simulation: Simulation, stop: Callable[[], 
     return played
 
 
+def table(played: Played) -> list[str]:
+    """What became of a simulation, for people."""
+    lines = [f"{played.games} games, {played.moved} with decisions of both policies"]
+    for subset in sorted(played.decisions):
+        n, total = played.rewards.get(subset, (0, 0.0))
+        mean = f", {n:.0f} rewards of mean {total / n:.3f}" if n else ", no rewards"
+        lines.append(f"{subset}: {played.decisions[subset]} decisions{mean}")
+    lines += [f"answered by the rule, {reason}: {n}" for reason, n in sorted(played.fallbacks.items())]
+    return lines + [f"failed, {n} times: {why}" for why, n in played.failures.most_common()]
+
+
 class _Game:
     def __init__(
         self,
