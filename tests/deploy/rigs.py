@@ -213,7 +213,7 @@ class IstioRig:
         statuses += [200 for _ in self.ask([first("e")])]
 
     def _http(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.server.get("default", "rl-policy-routing")["spec"]["http"]
+        found: list[dict[str, Any]] = self.server.history["default", "rl-policy-routing"][-1]["spec"]["http"]
         return found
 
     def _route(self, headers: Headers) -> Subset:

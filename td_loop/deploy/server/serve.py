@@ -110,6 +110,7 @@ def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
         counters = Counters(folder, settings.processes)
         team = _Team(settings, port, counters, signals, say)
         try:
+            say("loading the policies; kernels that this machine has not run yet are compiled, for a minute or so")
             team.start()
             policies = read_policies(folder)
             url = f"http://{_in_url(settings.host)}:{port}"
