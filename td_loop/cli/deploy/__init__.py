@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from td_loop.cli.deploy import canary, envoy, manifests, postmortem, releases, serve, verify
+from td_loop.cli.deploy import canary, envoy, manifests, postmortem, releases, serve, simulate, verify
 
 
 def register(app: typer.Typer) -> None:
@@ -22,4 +22,5 @@ def register(app: typer.Typer) -> None:
     postmortem.register(deploy)
     envoy.register(deploy)
     manifests.register(deploy)
+    simulate.register(deploy)
     app.add_typer(deploy, name="deploy")

@@ -91,9 +91,10 @@ def load(named: Named, how: Loading, game: Served[Any, Any] | None = None) -> Lo
     game = game or served_game(artefact.meta.contract.game)
     _refuse_other_contract(artefact, game)
     runner = open_runner(artefact, how.runtime)
+    warm_up(game, runner, artefact)  # here, where kernels that must be compiled may take the minute that they take
     pool = Pool(f"policy-{artefact.sha256[:8]}", how.threads, how.most_stuck)
     with contextlib.suppress(TimeoutError):  # a policy that is so slow is the canary's controller's to judge
-        pool.on_each(partial(warm_up, game, runner, artefact), 4 * WARM_UP_S)
+        pool.on_each(partial(warm_up, game, runner, artefact, 3), WARM_UP_S)
     return Loaded(named, game, artefact, runner, pool, Watch(game, artefact))
 
 
@@ -121,14 +122,14 @@ def _refuse_other_contract(artefact: Artefact, game: Served[Any, Any]) -> None:
         raise DataError(f"{artefact.path}: was made for another version of {game.name}; export it again")
 
 
-def warm_up(game: Served[Any, Any], runner: Runner, artefact: Artefact) -> None:
+def warm_up(game: Served[Any, Any], runner: Runner, artefact: Artefact, decisions: int = WARM_UP) -> None:
     """Make decisions that nobody sees, so that kernels are compiled and sessions have grown.
 
     What a policy answers is none of its business: admission has judged that, and the canary's controller will.
     """
     end, watch = time.monotonic() + WARM_UP_S, Watch(game, artefact)
     questions = [case.inputs for case in artefact.meta.cases]
-    for k in range(WARM_UP):
+    for k in range(decisions):
         if time.monotonic() > end:
             break
         state = game.initial(k, 2 + 2 * (k % 2))

@@ -1,9 +1,9 @@
 """Threads that compute for a server's event loop, where a call that hangs costs one thread and nobody's answer.
 
 Nothing can stop a thread that hangs in foreign code. So whoever waited is told at the deadline, and long before
-that others take its place: a call that has run for SLOW_S does not count among the `size` threads that are there for
-the next ones, and up to `most_stuck` more are started. When all of them hang, and whoever waited for them has given
-up, a new call is refused at once. A thread that comes back to find enough others ends.
+that others take its place: a call that has run for SLOW_S does not count among the `size` threads that are there
+for the next ones, and up to `most_stuck` more are started. When all of them hang, and whoever waited for them has
+given up, a new call is refused at once. A thread that comes back to find enough others ends.
 """
 
 from __future__ import annotations

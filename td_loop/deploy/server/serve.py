@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from td_loop.deploy.admission.record import is_verified
 from td_loop.deploy.canary.store import check_not_refused
 from td_loop.deploy.server.control import folder_token
 from td_loop.deploy.server.counters import Counters
@@ -26,7 +27,7 @@ from td_loop.deploy.server.policies import Named, Policies, publish, read_polici
 from td_loop.deploy.server.watched import Watched
 from td_loop.deploy.server.worker import Settings
 from td_loop.deploy.traffic import FULL_BP, Traffic
-from td_loop.errors import TdLoopError, UsageError
+from td_loop.errors import Refused, TdLoopError, UsageError
 from td_loop.files import make_dir, remove, write_json
 from td_loop.lock import locked
 from td_loop.policy.runtimes import RUNTIMES
@@ -109,6 +110,7 @@ def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
         counters = Counters(folder, settings.processes)
         team = _Team(settings, port, counters, signals, say)
         try:
+            say("loading the policies; kernels that this machine has not run yet are compiled, for a minute or so")
             team.start()
             policies = read_policies(folder)
             url = f"http://{_in_url(settings.host)}:{port}"
@@ -148,10 +150,26 @@ def _prepare(settings: ServeSettings) -> None:
             if policies.revision != traffic.read().revision:  # a kill between the two
                 publish(folder, traffic, policies, 0)
             return
-        stable = Named.of(settings.stable)
-        canary = None if settings.canary is None else Named.of(settings.canary)
+        # Before the folder remembers it: a server that is started without --stable serves what it remembers.
+        stable = _admitted(settings.stable, folder)
+        canary = None if settings.canary is None else _admitted(settings.canary, folder)
         weight = round(settings.canary_percent * FULL_BP / 100)
         publish(folder, traffic, Policies(0, stable, canary), weight)
+
+
+def _admitted(path: Path, folder: Path) -> Named:
+    """An artefact that was verified, and not rolled back.
+
+    Raises:
+        Refused, DataError: it was not, it was, or it is not there.
+    """
+    named = Named.of(path)
+    if not is_verified(path) and not is_verified(path, folder):
+        raise Refused(
+            f"{path}: has not been verified, or has changed since; run `td-loop deploy verify {path}` first"
+        )
+    check_not_refused(folder, named.sha256)
+    return named
 
 
 @contextlib.contextmanager
