@@ -207,8 +207,8 @@ def _object(body: bytes) -> dict[str, Any]:
 async def _body(scope: Scope, proto: Protocol) -> bytes:
     """The body, read whole unless it is too long.
 
-    One that is too long is still taken in, up to MOST_DISCARDED, and thrown away: a client that is cut off while it
-    sends sees a broken connection, and not what was wrong.
+    One that is too long is still taken in, up to MOST_DISCARDED, and thrown away: a client that is cut off while
+    it sends sees a broken connection, and not what was wrong.
     """
     too_long = Problem(413, f"the body has more than {MAX_BODY} bytes")
     length = scope.headers.get("content-length") or ""
