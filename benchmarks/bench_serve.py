@@ -2,10 +2,10 @@
 
     python benchmarks/bench_serve.py
 
-Orbit Wars, 4 seats and 300 fleets, a policy that has learnt nothing, one server process. Beside it stands a handler
-that does nothing on the same stack, which reads the same body and answers as many bytes. Requests come from another
-process at a fixed rate whatever became of those before (open loop), and the time of each counts from when it was due,
-so that a server that stops for a while pays for all who came meanwhile. Rounds of the servers alternate.
+Orbit Wars, 4 seats and 300 fleets, a policy that has learnt nothing. Beside the server stands a handler that does
+nothing on the same stack, which reads the same body and answers as many bytes. Requests come from another process
+at a fixed rate whatever became of those before (open loop), and the time of each counts from when it was due, so
+that a server that stops for a while pays for all who came meanwhile. Rounds of the servers alternate.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ CONNECTIONS = 32
 STALL_MS, STALLED_SHARE = 200.0, 0.01
 BYTES_OF_AN_ANSWER = 400
 BINARY = "application/octet-stream"
+PARTS = ("latency", "stalls", "loads")
 
 
 # --- servers -------------------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ async def ask(streams: Streams, body: bytes, head: str) -> bytes:
 
 
 async def load(url: str, rate: float, seconds: float, kind: str, stalled: bool) -> dict[str, Any]:
-    """Milliseconds of each request from when it was due, whether it was one that stalls, and whether a rule answered."""
+    """Of each request: milliseconds from when it was due, whether it stalls, and whether the rule answered."""
     host, port = url.removeprefix("http://").split(":")
     free: asyncio.LifoQueue[Streams] = asyncio.LifoQueue()
     for _ in range(CONNECTIONS):
@@ -268,6 +269,8 @@ def main() -> None:
     parser.add_argument(
         "--rate", type=float, nargs="+", default=[50.0, 200.0, 800.0], help="requests/s (50 200 800)"
     )
+    parser.add_argument("--processes", type=int, default=1, help="of the server (1)")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="what to measure (all)")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of a round (3)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each (3)")
     parser.add_argument("--nothing", type=int, help=argparse.SUPPRESS)
@@ -289,15 +292,19 @@ def main() -> None:
             artefact = export_untrained(folder / f"{what}.onnx", game, seed=k)
             keep_record(verify(artefact, game, sla_ms=50.0))
             paths[what] = artefact.path
-        with nothing() as bare, server(folder / "one", "--stable", paths["stable"]) as url:
-            addresses = {
-                "does nothing": (bare, "json"),
-                "server, JSON": (url, "json"),
-                "server, binary": (url, "binary"),
-            }
-            latency(addresses, args.rate, args.seconds, args.rounds)
-        stalls(folder / "two", paths["stalling"], args.seconds, args.rounds)
-        loads(folder / "three", paths["stable"], paths["canary"], args.seconds, args.rounds)
+        processes = ("--processes", args.processes)
+        if "latency" in args.part:
+            with nothing() as bare, server(folder / "one", "--stable", paths["stable"], *processes) as url:
+                addresses = {
+                    "does nothing": (bare, "json"),
+                    "server, JSON": (url, "json"),
+                    "server, binary": (url, "binary"),
+                }
+                latency(addresses, args.rate, args.seconds, args.rounds)
+        if "stalls" in args.part:
+            stalls(folder / "two", paths["stalling"], args.seconds, args.rounds)
+        if "loads" in args.part:
+            loads(folder / "three", paths["stable"], paths["canary"], args.seconds, args.rounds)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/guard_proof.py [--seeds 3]
 
 `guard_train_sb3.py` trains PPO, DQN and SAC of stable-baselines3, each run in a process of its own. Guarded ones
-run under `td-loop guard run` as it is without a guard.toml, all detectors on, but with six retries: from a hundred times
-the rate that suits, three halvings do not lead far enough.
+run under `td-loop guard run` as it is without a guard.toml, all detectors on, but with six retries: from a hundred
+times the rate that suits, three halvings do not lead far enough.
 
 - healthy: a rate that suits. The guard must not trip, and the very same policy must come out, bit for bit.
 - too high: 100 times that rate. Without the guard training fails. With it, it must trip, end with exit code 0, and

@@ -8,6 +8,7 @@ for the next request of every process.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,6 +120,7 @@ class Traffic:
                 | new.shadow << _SHADOW
                 | new.canary_weight_bp << _WEIGHT
             )
-            with storage_errors(self._path):
-                self._map.flush()
+            # Not the map's own flush: that keeps the interpreter's lock while the disk works, and a server waits.
+            with storage_errors(self._path), self._path.open("rb") as f:
+                os.fsync(f.fileno())
         return self.read()

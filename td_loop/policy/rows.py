@@ -116,12 +116,12 @@ class _Table:
         return self._teacher(state, seat, Budget(evals=self.config.teacher_evals), self._rng).action
 
     def _keep(self, state: Any, seat: int, action: Any) -> None:
-        self.rows.append(Row(state, seat, self.game.options_of(state, seat, action), self.number))
+        options = self.game.options_of(state, seat, action)
+        self.rows.append(Row(self.game.compact(state), seat, options, self.number))
 
     def _teach(self, state: Any, seat: int, rng: np.random.Generator) -> Any:
         action = self._ask(state, seat)
-        if rng.random() < self.config.labelled:
-            self._keep(state, seat, action)
+        self._keep(state, seat, action)
         return action
 
     def _policy(self, run: Runner, noisy: bool) -> Player:

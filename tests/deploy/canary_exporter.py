@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from td_loop.deploy.canary.observation import Counts, SourceError
-from td_loop.deploy.names import FALLBACK_REASONS, LATENCY_BUCKETS, SUBSETS
+from td_loop.deploy.names import FALLBACK_REASONS, LATENCY_BUCKETS, SUBSETS, Subset
 from td_loop.deploy.server import counters, exposition
 
 T = TypeVar("T")
@@ -35,10 +36,7 @@ class Exporter:
     """Serves what the server's own text format makes of counters."""
 
     def __init__(self, port: int = 0) -> None:
-        self.values: dict[str, float] = {}
-        self.drift: dict[str, float] = {}
-        self.sha256 = "a" * 64
-        self.body: Callable[[bytes], bytes] = lambda content: content
+        self.reset()
         exporter = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,6 +54,13 @@ class Exporter:
         self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
+
+    def reset(self) -> None:
+        """Count as at the beginning."""
+        self.values: dict[str, float] = {}
+        self.drift: dict[str, float] = {}
+        self.sha256 = "a" * 64
+        self.body: Callable[[bytes], bytes] = lambda content: content
 
     def text(self) -> bytes:
         totals = [0.0] * counters.SIZE
@@ -80,7 +85,9 @@ class Exporter:
                 totals[place] = value
         totals[counters.ENGINE.cpu] = 12.5
         artefacts = dict.fromkeys(SUBSETS, self.sha256)
-        return exposition.exposition(totals, {}, artefacts, {"canary": self.drift, "stable": {}})
+        entropies: dict[Subset, float] = {"canary": 1.5, "stable": math.nan}
+        drift: dict[Subset, dict[str, float]] = {"canary": self.drift, "stable": {}}
+        return exposition.exposition(totals, {}, artefacts, entropies, drift)
 
     def close(self) -> None:
         self._server.shutdown()

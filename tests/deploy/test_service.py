@@ -337,6 +337,17 @@ def test_a_state_that_is_answered_in_two_ways_is_noticed(rig: Rig) -> None:
     assert rig.count("stable", "differing") == 1
 
 
+def test_a_busy_process_looks_at_part_of_the_answers_but_for_replays_in_all(artefact: Artefact) -> None:
+    times = iter(np.arange(0.0, 1e3, 0.01))  # whatever is done takes 10 ms
+    watch = Watch(GAME, artefact, lambda: float(next(times)))
+    seen = infer(GAME, decided, Question(partial(GAME.read_observation, observation())))
+    for _ in range(1000):
+        watch.see(seen)
+    assert watch.replays.replayed == 999
+    # Those that were saved up for, and then a twentieth of the time, which is a twentieth of them.
+    assert 25 <= watch.entropy_count <= 25 + 1000 / 10
+
+
 def test_metrics_tell_of_both_subsets(rig: Rig) -> None:
     service = rig.start(rig.policy("a", decided), rig.policy("b", undecided))
     for subset in SUBSETS:

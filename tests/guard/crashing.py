@@ -1,31 +1,38 @@
-"""Runs scripts under fault injection, each in a forked process of its own: `python -m tests.guard.crashing`.
+"""Runs scripts under fault injection, each in a forked process: `python -m tests.guard.crashing MODULE`.
 
 One request a line on standard input, the exit code and what it said on standard output.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from tests.crash.faults import Faults, Kind, Plan
-from tests.guard import scripts
 
 ROOT = Path(__file__).parents[2]
 
 
 class Server:
-    """A process that has imported everything and forks."""
+    """A process that has imported everything and forks.
+
+    Args:
+        module: where the scripts are, and `run`, which runs one and gives its exit code.
+    """
+
+    def __init__(self, module: str = "tests.guard.scripts") -> None:
+        self._module = module
 
     def __enter__(self) -> Server:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.guard.crashing"],
+            [sys.executable, "-m", "tests.guard.crashing", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -53,11 +60,12 @@ class Server:
 
 
 def main() -> None:
+    scripts = importlib.import_module(sys.argv[1])
     for line in sys.stdin:
-        print(json.dumps(_forked(json.loads(line))), flush=True)  # noqa: T201
+        print(json.dumps(_forked(scripts, json.loads(line))), flush=True)  # noqa: T201
 
 
-def _forked(request: dict[str, Any]) -> tuple[int, str]:
+def _forked(scripts: ModuleType, request: dict[str, Any]) -> tuple[int, str]:
     with tempfile.TemporaryFile() as said:
         pid = os.fork()
         if pid == 0:
@@ -67,7 +75,8 @@ def _forked(request: dict[str, Any]) -> tuple[int, str]:
             script = getattr(scripts, request.pop("script"))
             if request["kind"] is not None:
                 Faults(Plan(**request | {"kind": Kind(request["kind"])})).install("guard")
-            os._exit(scripts.run(script, Path(request["run"])))
+            code: int = scripts.run(script, Path(request["run"]))
+            os._exit(code)
         _, status = os.waitpid(pid, 0)
         said.seek(0)
         return os.waitstatus_to_exitcode(status), said.read().decode()

@@ -22,7 +22,12 @@ ENGINE = {
     "throttled_s": (names.THROTTLED_SECONDS, {}),
 }
 """Field of `Observation.engine` -> sample and labels; a kernel may not tell all of them."""
-OPTIONAL = (names.DRIFT, names.POLICY_INFO, *dict.fromkeys(name for name, _ in ENGINE.values()))
+OPTIONAL = (
+    names.DRIFT,
+    names.CHOICE_ENTROPY,
+    names.POLICY_INFO,
+    *dict.fromkeys(name for name, _ in ENGINE.values()),
+)
 """What a server may have nothing to say of."""
 PLAIN = {
     "requests": names.REQUESTS,
@@ -101,6 +106,8 @@ def _counts(samples: list[Sample], subset: Subset) -> Counts:
             feature = s.labels.get("feature", "")
             drift[feature] = max(s.value, drift.get(feature, s.value))
     hashes = {s.labels.get("sha256", "") for s in mine if s.name == names.POLICY_INFO and s.value}
+    told = [s.value for s in mine if s.name == names.CHOICE_ENTROPY and math.isfinite(s.value)]
+    fields["choice_entropy"] = max(told, default=None)
     return Counts(**fields, drift=drift, sha256=",".join(sorted(hashes)))
 
 

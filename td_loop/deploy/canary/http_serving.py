@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class HttpServing:
             with e:
                 said = e.read(1000).decode(errors="replace")
             raise ServingError(f"{where} answers {e.code}: {_error(said)}", is_final=e.code in _FINAL) from e
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, HTTPException) as e:
             raise ServingError(f"{where} does not answer: {e}") from e
 
     def _secret(self) -> str:

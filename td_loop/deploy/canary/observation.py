@@ -42,6 +42,7 @@ class Counts:
         differing: those of them that were answered differently.
         drift: population stability index against the artefact's reference by feature; a gauge.
         sha256: of the artefact that answers; "" if it is not told.
+        choice_entropy: of what was chosen over the recent window, nats; a gauge, None if it is not told.
     """
 
     requests: float
@@ -59,6 +60,7 @@ class Counts:
     differing: float = 0.0
     drift: Mapping[str, float] = field(default_factory=dict)
     sha256: str = ""
+    choice_entropy: float | None = None
 
     @property
     def counters(self) -> dict[str, float]:
@@ -95,6 +97,7 @@ class Counts:
             self.differing - before.differing,
             self.drift,
             self.sha256,
+            self.choice_entropy,
         )
 
     @classmethod
@@ -107,12 +110,13 @@ class Counts:
             drift={k: as_float(v) for k, v in found["drift"].items()},
             seconds=tuple((as_float(bound), as_float(n)) for bound, n in found["seconds"]),
             sha256=str(found["sha256"]),
+            choice_entropy=None if (x := found.get("choice_entropy")) is None else as_float(x),
         )
 
 
 _ULPS = 1e-12
 """Sums of several processes may be added up in another order each time."""
-_TABLES = ("fallbacks", "drift", "seconds", "sha256")
+_TABLES = ("fallbacks", "drift", "seconds", "sha256", "choice_entropy")
 
 
 @dataclass(frozen=True, slots=True)

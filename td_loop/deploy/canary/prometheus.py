@@ -12,6 +12,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 
 from td_loop.deploy import names
@@ -80,7 +81,7 @@ class Prometheus:
         except urllib.error.HTTPError as e:
             with e:
                 raise SourceError(f"{self._url} answers {e.code}: {e.read(200).decode(errors='replace')}") from e
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, HTTPException) as e:
             raise SourceError(f"{self._url} does not answer: {e}") from e
         if found.get("status") != "success":
             raise SourceError(f"{self._url}: {found.get('error', 'no success')}")

@@ -134,7 +134,7 @@ def _comparisons(evidence: Evidence, settings: CanarySettings, under: Setting) -
     windows = [(mark, evidence.sums.since(mark.sums)) for mark in evidence.marks]
     for rate in rates(settings):
         yield from _rate(rate, windows, settings)
-    yield from _entropy(windows, settings)
+    yield from _entropy(windows, evidence.last, settings)
     yield from _ratio(windows, settings, under)
     yield from _reward(windows, settings)
 
@@ -173,13 +173,22 @@ def _rate(
     yield Finding(rate.name, sentence if proven else f"{sentence}: not proven to be the canary's", figures), proven
 
 
-def _entropy(windows: list[tuple[Mark, Sums]], settings: CanarySettings) -> Iterator[tuple[Finding, bool]]:
-    """Collapse is a fall towards zero: the limit is so far from what chance does that no test is needed."""
+def _entropy(
+    windows: list[tuple[Mark, Sums]], last: Observation | None, settings: CanarySettings
+) -> Iterator[tuple[Finding, bool]]:
+    """Collapse is a fall towards zero: the limit is so far from what chance does that no test is needed.
+
+    What counts is the entropy of what was chosen over many states. Where it is not told, that of single decisions
+    stands in for it: a policy may be sure of each and still choose differently in each.
+    """
     for mark, sums in reversed(windows):
         canary, n, stable, m = (float(x) for x in sums.entropy)
         if min(n, m) < settings.watch.requests:
             continue
         canary, stable = canary / n, stable / m
+        chosen = None if last is None else (last.canary.choice_entropy, last.stable.choice_entropy)
+        if chosen is not None and chosen[0] is not None and chosen[1] is not None:
+            canary, stable = chosen[0], chosen[1]
         limit = settings.limits.entropy * stable
         if canary < limit:
             figures = {

@@ -22,7 +22,7 @@ from td_loop.deploy.canary.world import Voice, WallClock, World
 from td_loop.deploy.postmortem.write import after_rollback
 from td_loop.deploy.routing.choose import open_router
 from td_loop.errors import DataError, Refused, UsageError
-from td_loop.files import make_dir, read_json, sha256, sweep_temporaries
+from td_loop.files import make_dir, read_json, sha256
 from td_loop.lock import locked
 
 SERVER_FILE, TOKEN_FILE = "server.json", "token"
@@ -154,5 +154,4 @@ def _at_work(folder: Path) -> Iterator[None]:
     with locked(folder / store.LOCK, remedy) as lock:
         lock.sign()
         store.repair(folder)
-        sweep_temporaries(folder, [store.STATE, store.AUDIT, store.REFUSED])
         yield

@@ -19,7 +19,7 @@ from typing import Any
 
 from td_loop.deploy.canary.machine import Event, Release, Stage
 from td_loop.errors import DataError, Refused
-from td_loop.files import read_json, remove, write_json
+from td_loop.files import read_json, remove, sweep_temporaries, write_json
 from td_loop.jsonl import append_line, cut_torn, read_lines
 
 AUDIT, STATE, REFUSED, LOCK = "audit.jsonl", "canary.json", "refused.jsonl", "lock"
@@ -128,9 +128,10 @@ def append_audit(folder: Path, line: Line, *, durable: bool = True) -> None:
 
 
 def repair(folder: Path) -> None:
-    """Cut off lines that a kill left torn."""
+    """Remove what a kill left of half-written lines and files; for whoever holds the lock."""
     for name in (AUDIT, REFUSED):
         cut_torn(folder / name)
+    sweep_temporaries(folder, [STATE, AUDIT, REFUSED])
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:

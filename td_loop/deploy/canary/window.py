@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 
 from td_loop.deploy.canary.exposition import Sample, observation, wanted
 from td_loop.deploy.canary.observation import Observation, SourceError
@@ -40,7 +40,7 @@ class Window:
         try:
             with self._opener.open(self._url, timeout=TIMEOUT_S) as answer:
                 content = answer.read().decode()
-        except (OSError, ValueError, urllib.error.URLError) as e:
+        except (OSError, ValueError, HTTPException) as e:
             raise SourceError(f"{self._url} does not tell its counters: {e}") from e
         try:
             samples = list(parse(content))

@@ -41,6 +41,7 @@ class Follower:
         self._folder, self._service, self._how = folder, service, how
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
         self._prepared: dict[str, Loaded] = {}
+        self._fault = ""
         self._lock = threading.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -78,7 +79,9 @@ class Follower:
             stable = await asyncio.to_thread(self.prepare, policies.stable)
             canary = None if policies.canary is None else await asyncio.to_thread(self.prepare, policies.canary)
         except TdLoopError as e:
-            self._say(f"error: the policies cannot be followed: {e}")
+            if str(e) != self._fault:  # once, however often it is tried again
+                self._say(f"error: the policies cannot be followed: {e}")
+            self._fault = str(e)
             await asyncio.sleep(RETRY_S)
             return
         before = self._service.serving

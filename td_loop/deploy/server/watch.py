@@ -2,13 +2,18 @@
 
 Entropies and replayed states are counters; inputs and choices are windows of counts. All of them add up over the
 processes of a server.
+
+Looking at an answer takes a third as long as making it. So a busy process looks at as many as SHARE of a core pays
+for, and at all of them in the first second of a burst; replayed states it looks for in every answer.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -20,6 +25,11 @@ from td_loop.deploy.server.inference import Inferred
 from td_loop.games.served import Served
 from td_loop.policy.artefact import Artefact
 
+SHARE = 0.05
+"""Part of one core that looking at the answers of one policy may take."""
+BURST_S = 0.25
+"""Seconds of work that are saved up while there is little to do."""
+
 
 class Watch:
     """Of one policy in one process.
@@ -28,16 +38,19 @@ class Watch:
         drift: the inputs of the last decisions.
         choices: what was chosen in them.
         replays: answers to states that were asked for before.
-        entropy_sum, entropy_count: of all decisions in which there was a choice.
+        entropy_sum, entropy_count: of the decisions that were looked at and in which there was a choice.
     """
 
-    def __init__(self, game: Served[Any, Any], artefact: Artefact) -> None:
+    def __init__(
+        self, game: Served[Any, Any], artefact: Artefact, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """Nothing was seen yet."""
         self.drift = Drift(Bins(artefact.meta.contract, artefact.meta.reference))
         self.choices, self.replays = Choices(), Replays()
         self.entropy_sum, self.entropy_count = 0.0, 0
-        self._game = game
+        self._game, self._clock = game, clock
         self._lock = threading.Lock()
+        self._saved, self._since = BURST_S, clock()
         self._failed = False
 
     def see(self, x: Inferred) -> None:
@@ -50,6 +63,18 @@ class Watch:
             self._failed = True
 
     def _see(self, x: Inferred) -> None:
+        self.replays.add(key_of(x.inputs), orjson.dumps(x.moves))
+        began = self._clock()
+        with self._lock:
+            self._saved = min(BURST_S, self._saved + SHARE * (began - self._since))
+            self._since = began
+            if self._saved <= 0.0:
+                return
+        self._look(x)
+        with self._lock:
+            self._saved -= self._clock() - began
+
+    def _look(self, x: Inferred) -> None:
         opened = self._game.open_options(x.state, x.seat, *x.logits.shape)
         entropy = decision_entropy(x.logits, opened)
         if entropy is not None:
@@ -58,4 +83,3 @@ class Watch:
                 self.entropy_sum += entropy
                 self.entropy_count += 1
         self.drift.add(x.inputs)
-        self.replays.add(key_of(x.inputs), orjson.dumps(x.moves))
