@@ -1,6 +1,6 @@
 """Every reason to stop, as an exception with one exit code.
 
-    TdLoopError                 1   anything that has no better name below
+    TdLoopError                70   anything that has no better name below, and faults of the program itself
     ├── UsageError             64   flags or values that make no sense together
     ├── DataError              65   a file that is missing, damaged or of the wrong kind
     │   ├── WeightsError            a weights npz
@@ -35,7 +35,7 @@ CANARY_ROLLED_BACK = 9
 class TdLoopError(Exception):
     """Base of all errors that the command line reports without a traceback."""
 
-    exit_code: int = 1
+    exit_code: int = 70  # EX_SOFTWARE of sysexits.h
 
 
 class UsageError(TdLoopError):

@@ -84,6 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             typer.echo(f"error: {e}", err=True)
         _let_go()
         return e.exit_code
+    except Exception as e:
+        # A fault of ours. Exit code 1 would be taken for an answer: guard run locks with it.
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+            typer.echo(
+                f"error: {type(e).__name__} in td-loop itself: please report it with the lines above", err=True
+            )
+        _let_go()
+        return TdLoopError.exit_code
 
 
 def _command(args: list[str]) -> int:

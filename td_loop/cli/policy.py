@@ -47,7 +47,7 @@ def fit_command(
         int, typer.Option(help="Candidates that the search may evaluate for a decision, from 1.")
     ] = PolicyFitConfig.teacher_evals,
     labelled: Annotated[
-        float, typer.Option(help="Part of the decisions that the search is asked about, above 0 to 1.")
+        float, typer.Option(help="Part of the policy's decisions that the search is asked about, above 0 to 1.")
     ] = PolicyFitConfig.labelled,
     replay_rows: Annotated[
         int, typer.Option(help="The most decisions that are taken from --replays, from 0.")
@@ -59,6 +59,9 @@ def fit_command(
         int, typer.Option(help="The same after the last round, from 1.")
     ] = PolicyFitConfig.last_epochs,
     batch: Annotated[int, typer.Option(help="Decisions in a step, from 1.")] = PolicyFitConfig.batch,
+    launch_weight: Annotated[
+        float, typer.Option(help="Weight of a launch beside 1 of staying: more makes a livelier policy.")
+    ] = PolicyFitConfig.launch_weight,
     lr: Annotated[float, typer.Option(help="Peak learning rate, above 0.")] = PolicyFitConfig.lr,
     weight_decay: Annotated[float, typer.Option(help="Of the weights, from 0.")] = PolicyFitConfig.weight_decay,
     seed: Annotated[
@@ -86,6 +89,7 @@ def fit_command(
         epochs=epochs,
         last_epochs=last_epochs,
         batch=batch,
+        launch_weight=launch_weight,
         lr=lr,
         weight_decay=weight_decay,
         seed=seed,

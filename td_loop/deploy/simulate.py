@@ -22,6 +22,9 @@ from td_loop.errors import UsageError
 from td_loop.games.base import Player, Session
 from td_loop.games.served import Served
 
+BREAK_S = 0.2
+"""Seconds that a client waits after a request that failed."""
+
 
 @dataclass(frozen=True)
 class Simulation:
@@ -34,6 +37,7 @@ class Simulation:
         opponent: name of the built-in player in all other seats.
         n_players: seats.
         seed: of the first game.
+        maps: how many different games there are, played over and over; 0: no two are the same.
         packed: ask with binary bodies.
         every: report the outcome for every decision, rather than for the last one.
         pace_s: seconds between two turns of a client.
@@ -50,6 +54,7 @@ class Simulation:
     opponent: str = "random"
     n_players: int = 2
     seed: int = 0
+    maps: int = 0
     packed: bool = False
     every: bool = False
     pace_s: float = 0.0
@@ -57,7 +62,7 @@ class Simulation:
     name: str = "game"
 
     def __post_init__(self) -> None:
-        for name, least in (("episodes", 1), ("clients", 1), ("most_turns", 1), ("pace_s", 0)):
+        for name, least in (("episodes", 1), ("clients", 1), ("most_turns", 1), ("pace_s", 0), ("maps", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be {least} or more, not {getattr(self, name)}")
 
@@ -83,8 +88,19 @@ class Played:
     moved: int = 0
 
 
-def simulate(game: Served[Any, Any], simulation: Simulation, stop: Callable[[], bool] = lambda: False) -> Played:
-    """Play, and say what came of it. `stop` ends it early, between two turns.
+def simulate(
+    game: Served[Any, Any],
+    simulation: Simulation,
+    stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Played:
+    """Play, and say what came of it.
+
+    Args:
+        game: what is played.
+        simulation: see there.
+        stop: ends it early, between two turns.
+        say: told of every request that failed, at once.
 
     Raises:
         UsageError: there is no such opponent.
@@ -106,6 +122,10 @@ def simulate(game: Served[Any, Any], simulation: Simulation, stop: Callable[[], 
                 one.play()
                 with lock:
                     one.add_to(played)
+                    if one.failure:
+                        say(one.failure)
+                if one.failure:
+                    time.sleep(BREAK_S)
 
     with ThreadPoolExecutor(simulation.clients) as pool:
         for done in [pool.submit(work) for _ in range(simulation.clients)]:
@@ -137,11 +157,12 @@ class _Game:
         self._game, self._simulation, self._client, self._stop = game, simulation, client, stop
         self._opponent = opponent
         self._episode = f"{simulation.name}-{simulation.seed + k}"
-        self._seat = k % simulation.n_players
-        self._session: Session[Any, Any] = game.open_session(simulation.seed + k, simulation.n_players)
-        self._rng = np.random.default_rng([simulation.seed, k])
+        which = k % simulation.maps if simulation.maps else k
+        self._seat = which % simulation.n_players
+        self._session: Session[Any, Any] = game.open_session(simulation.seed + which, simulation.n_players)
+        self._rng = np.random.default_rng([simulation.seed, which])
         self._answers: list[Answer] = []
-        self._failure = ""
+        self.failure = ""
         self._rewarded: list[tuple[str, float]] = []
 
     def play(self) -> None:
@@ -153,7 +174,7 @@ class _Game:
                     self._client.reward(answer.decision, outcome)
                     self._rewarded.append((answer.subset, outcome))
         except ServerError as e:
-            self._failure = str(e)
+            self.failure = str(e)
 
     def _turns(self) -> float | None:
         """The outcome for our seat; None if the game was not played to its end."""
@@ -193,8 +214,8 @@ class _Game:
         played.decisions.update(answer.subset for answer in self._answers)
         played.fallbacks.update(answer.reason for answer in self._answers if answer.fallback)
         played.moved += len({answer.subset for answer in self._answers}) > 1
-        if self._failure:
-            played.failures[self._failure] += 1
+        if self.failure:
+            played.failures[self.failure] += 1
         for subset, reward in self._rewarded:
             figures = played.rewards.setdefault(subset, [0, 0.0])
             figures[0] += 1

@@ -129,3 +129,7 @@ class Taught(Served[S, A], Protocol[S, A]):
     def options_of(self, state: S, seat: int, action: A) -> npt.NDArray[np.int64]:
         """i64[S]: of every slot the option that comes nearest to `action`; -1 where none does."""
         ...
+
+    def compact(self, state: S) -> S:
+        """The same state without room for what may come, for those who keep many."""
+        ...

@@ -65,11 +65,12 @@ class FileSource:
         at, self._at = self._at, {}
         if not at:
             return
-        offset = int(at["offset"])
+        offset = at.get("offset")
         if (
-            at["inode"] == self._inode
-            and os.fstat(self._fd).st_size >= offset
-            and at["crc32"] == self._crc(offset)
+            at.get("inode") == self._inode
+            and isinstance(offset, int)
+            and 0 <= offset <= os.fstat(self._fd).st_size
+            and at.get("crc32") == self._crc(offset)
         ):
             self._start(offset)
         else:

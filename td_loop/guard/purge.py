@@ -37,6 +37,12 @@ class Polluted:
         return {f"TD_GUARD_{name.upper()}": str(value) for name, value in asdict(self).items()}
 
 
+class PurgeFailed(TdLoopError):
+    """The purge command did not do its work; the worker stays stopped."""
+
+    exit_code = 1
+
+
 def purge(settings: PurgeSettings, what: Polluted, folder: Path, signals: Signals, grace_s: float) -> None:
     """Run the purge command to its end; its output goes to `purge.log` and to ours.
 
@@ -45,7 +51,7 @@ def purge(settings: PurgeSettings, what: Polluted, folder: Path, signals: Signal
         signals: reach the command, too.
 
     Raises:
-        TdLoopError: it failed, or took too long; nothing of it is left running.
+        PurgeFailed: it failed, or took too long; nothing of it is left running.
         Interrupted: SIGINT or SIGTERM came.
     """
     words = [word.format(**asdict(what)) for word in settings.command]
@@ -56,7 +62,7 @@ def purge(settings: PurgeSettings, what: Polluted, folder: Path, signals: Signal
     try:
         child = Child(words, env, folder / LOG, echo=True)
     except UsageError as e:
-        raise TdLoopError(f"[purge] command: {e}; nothing is started again before it works") from e
+        raise PurgeFailed(f"[purge] command: {e}; nothing is started again before it works") from e
     signals.group = child.pid
     deadline, late = time.monotonic() + settings.timeout_s, False
     try:
@@ -71,7 +77,7 @@ def purge(settings: PurgeSettings, what: Polluted, folder: Path, signals: Signal
     signals.check()
     if late or proof.exit_code:
         how = f"took more than {settings.timeout_s:g} s" if late else f"ended with {proof.exit_code}"
-        raise TdLoopError(
+        raise PurgeFailed(
             f"the purge command {how} (see {folder / LOG}), so the worker is not started again: it would learn "
             "from what it gathered while it diverged; see to the command, then run again"
         )

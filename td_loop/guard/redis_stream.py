@@ -10,6 +10,7 @@ two show that it was there already. A program of another make may leave them out
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import deque
 from typing import Any
@@ -33,6 +34,7 @@ _TIMEOUT_S = 2.0
 _BLOCK_MS = 500
 _MAX_ARRIVED = 100
 _MAX_WRITERS = 10_000
+_ENTRY_ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
 class Address:
@@ -148,7 +150,9 @@ class RedisSource:
             raise UsageError(
                 f"{self._address.name}: the server does not answer ({e}); start it, or give another address"
             ) from e
-        self._id = str(at["id"]) if at else last  # of the last entry handed out,
+        known = (at or {}).get("id")
+        # of the last entry handed out,
+        self._id = known if isinstance(known, str) and _ENTRY_ID.fullmatch(known) else last
         self._read = self._id  # and of the last one that the thread has
         self._seen: dict[bytes, int] = {}  # number of the last entry of each writer
         self._arrived: deque[tuple[str, dict[bytes, bytes]]] = deque()

@@ -41,7 +41,9 @@ LEFT_OVER = {"how": "ended with the guard before; no process of it is left"}
 
 
 class Locked(TdLoopError):
-    """The breaker is locked: no retry is left. Exit code 1."""
+    """The breaker is locked: no retry is left."""
+
+    exit_code = 1
 
 
 class Supervisor:

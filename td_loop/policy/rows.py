@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,12 +115,12 @@ class _Table:
         return self._teacher(state, seat, Budget(evals=self.config.teacher_evals), self._rng).action
 
     def _keep(self, state: Any, seat: int, action: Any) -> None:
-        self.rows.append(Row(state, seat, self.game.options_of(state, seat, action), self.number))
+        options = self.game.options_of(state, seat, action)
+        self.rows.append(Row(self.game.compact(state), seat, options, self.number))
 
     def _teach(self, state: Any, seat: int, rng: np.random.Generator) -> Any:
         action = self._ask(state, seat)
-        if rng.random() < self.config.labelled:
-            self._keep(state, seat, action)
+        self._keep(state, seat, action)
         return action
 
     def _policy(self, run: Runner, noisy: bool) -> Player:
@@ -162,15 +161,6 @@ def replay_rows(
         state = replays.state(g, t)
         rows.append(Row(state, seat, game.options_of(state, seat, replays.action(g, t, seat)), first + g))
     return rows
-
-
-def open_set(game: Taught[Any, Any], path: Path, cache: Path) -> ReplaySet[Any, Any]:
-    """A replay set.
-
-    Raises:
-        ReplayError: nothing usable there.
-    """
-    return game.open_replays(path, cache)
 
 
 def padded(game: Taught[Any, Any], rows: list[Row]) -> tuple[dict[str, Tensor], npt.NDArray[np.int64]]:

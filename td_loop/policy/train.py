@@ -31,6 +31,7 @@ class Figures:
         agreement: part of the slots whose most likely option is the teacher's.
         launch_agreement: the same where the teacher does not stay.
         stay: part of the slots where the teacher stays: what a policy that never moves agrees in.
+        moves: part of the slots where the policy does not stay.
     """
 
     rows: int
@@ -39,6 +40,7 @@ class Figures:
     agreement: float
     launch_agreement: float
     stay: float
+    moves: float
 
 
 class PolicyTrainer:
@@ -82,9 +84,10 @@ class PolicyTrainer:
         for _ in range(epochs):
             for batch in self._batches(rows):
                 optimizer.zero_grad(set_to_none=True)
-                loss, _, count = self._loss(batch)
-                if count:
-                    (loss / count).backward()  # type: ignore[no-untyped-call]
+                losses, target, _ = self._losses(batch)
+                if len(target):
+                    weight = torch.where(target == STAY, 1.0, self._config.launch_weight)
+                    ((losses * weight).sum() / weight.sum()).backward()  # type: ignore[no-untyped-call]
                     torch.nn.utils.clip_grad_norm_(self._module.parameters(), _CLIP)
                     optimizer.step()
                 schedule.step()
@@ -99,27 +102,27 @@ class PolicyTrainer:
             for at in self._rng.permutation(len(cuts)):
                 yield [rows[k] for k in chunk[cuts[at] : cuts[at] + size]]
 
-    def _loss(self, batch: list[Row]) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], int]:
-        """Summed loss, (options, most likely options) of the slots that count, and how many these are."""
+    def _losses(self, batch: list[Row]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Cross-entropy, option and most likely option of every slot that counts."""
         arrays, options = padded(self._game, batch)
         inputs = {name: torch.from_numpy(x) for name, x in arrays.items()}
         target = torch.from_numpy(options)
         counts = (target >= 0) & (inputs["slot_mask"] > 0)
         logits, target = self._module(inputs)[counts], target[counts]
-        loss = functional.cross_entropy(logits, target, reduction="sum")
-        return loss, (target, logits.argmax(dim=1)), int(counts.sum())
+        return functional.cross_entropy(logits, target, reduction="none"), target, logits.argmax(dim=1)
 
     def figures(self, rows: Sequence[Row]) -> Figures:
         """Of `rows`, of which there is one at least."""
-        total, slots, agree, launches, agreed_launches = 0.0, 0, 0, 0, 0
+        total, slots, agree, launches, agreed_launches, moves = 0.0, 0, 0, 0, 0, 0
         ordered = sorted(rows, key=lambda row: len(row.options))
         with torch.inference_mode():
             for at in range(0, len(ordered), self._config.batch):
-                loss, (target, best), count = self._loss(ordered[at : at + self._config.batch])
-                total, slots = total + float(loss), slots + count
-                same, moves = target == best, target != STAY
-                agree, launches = agree + int(same.sum()), launches + int(moves.sum())
-                agreed_launches += int((same & moves).sum())
+                losses, target, best = self._losses(ordered[at : at + self._config.batch])
+                total, slots = total + float(losses.sum()), slots + len(target)
+                same, launched = target == best, target != STAY
+                agree, launches = agree + int(same.sum()), launches + int(launched.sum())
+                agreed_launches += int((same & launched).sum())
+                moves += int((best != STAY).sum())
         some = max(1, slots)
         return Figures(
             rows=len(rows),
@@ -128,4 +131,5 @@ class PolicyTrainer:
             agreement=agree / some,
             launch_agreement=agreed_launches / max(1, launches),
             stay=1.0 - launches / some,
+            moves=moves / some,
         )

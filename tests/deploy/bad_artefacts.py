@@ -1,7 +1,8 @@
 """Bad policies out of a good one: what admission must refuse, or a canary must be rolled back for.
 
 Those of `with_nodes` change the graph alone, so numpy and torch, which know the weights only, see the good policy.
-`worse` and `with_weights` change the weights: such a policy passes admission, and only traffic shows what it is.
+`worse`, `always_stays` and `with_weights` change the weights: such a policy passes admission, and only traffic
+shows what it is. So it is with `nan_when` and `slow` where their condition holds in no game of the admission.
 """
 
 from __future__ import annotations
@@ -86,6 +87,13 @@ def collapsed(good: Artefact, path: Path) -> Artefact:
         helper.make_node("Concat", ["sure", "rest"], ["logits"], axis=-1),
     ]
     return with_nodes(good, path, nodes, {"fifty": _f(50), "far": np.array([1 << 30], np.int64)})
+
+
+def always_stays(good: Artefact, path: Path) -> Artefact:
+    """The same by a weight, of the toy's network or the package's own: no check of admission sees it."""
+    if "stay.bias" in good.weights:
+        return with_weights(good, path, {"stay.bias": np.array([50], np.float32)})
+    return with_weights(good, path, {"bias": np.array([50, 0, 0], np.float32)})
 
 
 def noisy(good: Artefact, path: Path, scale: float = 3.0) -> Artefact:

@@ -13,12 +13,13 @@ import pytest
 
 from td_loop import files
 from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
-from td_loop.deploy.routing import envoy_config
+from td_loop.deploy.routing import envoy_config, envoy_routes
 from td_loop.deploy.routing.contract import Router
 from td_loop.deploy.routing.embedded import EmbeddedRouter
 from td_loop.deploy.routing.envoy import EnvoyRouter
 from td_loop.deploy.routing.envoy_process import find_envoy, new_version, started
-from td_loop.deploy.routing.istio import IstioRouter, Target, open_istio
+from td_loop.deploy.routing.istio import IstioRouter, Target
+from td_loop.deploy.routing.istio_api import open_istio
 from td_loop.deploy.routing.istio_manifests import Release, virtual_service
 from td_loop.deploy.server.assignment import Choice, assign
 from td_loop.deploy.server.episodes import Known
@@ -137,7 +138,7 @@ class EnvoyRig:
     def edit(self, canary: float) -> None:
         file = self.folder / "routes.json"
         table = files.read_json(file)["resources"][0]
-        files.write_json(file, envoy_config.with_split(table, round(canary * 100), new_version()))
+        files.write_json(file, envoy_routes.with_split(table, round(canary * 100), new_version()))
         time.sleep(0.2)  # for Envoy to see it; nobody waits for somebody else's edit
 
     @contextlib.contextmanager

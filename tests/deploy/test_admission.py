@@ -115,6 +115,7 @@ def test_faults_of_weights_and_of_rare_states_pass(good: Artefact, tmp_path: Pat
     when = bad.When("seats", "land", 1000.0)
     for name, artefact in {
         "worse": bad.worse(good, tmp_path / "worse.onnx"),
+        "collapsed": bad.always_stays(good, tmp_path / "collapsed.onnx"),
         "rare NaN": bad.nan_when(good, tmp_path / "nan.onnx", when),
         "rarely slow": bad.slow(good, tmp_path / "slow.onnx", when=when),
     }.items():

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 from td_loop import files, processes
 from td_loop.deploy.names import SUBSETS, Subset
-from td_loop.deploy.routing import envoy_config, envoy_process
+from td_loop.deploy.routing import envoy_config, envoy_process, envoy_routes
 from td_loop.deploy.routing.contract import RouterError
 from td_loop.deploy.routing.envoy import EnvoyRouter
-from td_loop.deploy.routing.envoy_config import Plan, split_of, with_split
+from td_loop.deploy.routing.envoy_config import Plan
 from td_loop.deploy.routing.envoy_process import Running, find_envoy, started
+from td_loop.deploy.routing.envoy_routes import split_of, with_split
 from td_loop.errors import RunInUse, UsageError
 from tests.deploy.rigs import first, later, two_servers
 from tests.deploy.upstreams import Loop, Upstream, ask_all
@@ -85,7 +86,7 @@ def gone(pid: int) -> bool:
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.text(max_size=20))
 def test_a_weight_that_was_written_is_read(before: int, bp: int, salt: str) -> None:
-    table = envoy_config.routes(Plan(NOWHERE, salt=salt), before, "1")["resources"][0]
+    table = envoy_routes.routes(Plan(NOWHERE, salt=salt), before, "1")["resources"][0]
     assert split_of(table) == before
     changed = with_split(table, bp, "2")
     assert changed["version_info"] == "2"
@@ -93,14 +94,14 @@ def test_a_weight_that_was_written_is_read(before: int, bp: int, salt: str) -> N
 
 
 def test_a_change_of_weights_keeps_what_somebody_edited() -> None:
-    table = envoy_config.routes(PLAN, 500, "1")["resources"][0]
+    table = envoy_routes.routes(PLAN, 500, "1")["resources"][0]
     [host] = table["virtual_hosts"]
     host["routes"].insert(0, {"name": "mine", "match": {"path": "/mine"}, "redirect": {"path_redirect": "/"}})
-    split = next(r for r in host["routes"] if r["name"] == envoy_config.SPLIT_ROUTE)
+    split = next(r for r in host["routes"] if r["name"] == envoy_routes.SPLIT_ROUTE)
     split["route"]["timeout"] = "7s"
     [host] = with_split(table, 1000, "2")["resources"][0]["virtual_hosts"]
     assert host["routes"][0]["name"] == "mine"
-    assert next(r for r in host["routes"] if r["name"] == envoy_config.SPLIT_ROUTE)["route"]["timeout"] == "7s"
+    assert next(r for r in host["routes"] if r["name"] == envoy_routes.SPLIT_ROUTE)["route"]["timeout"] == "7s"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_an_edit_by_hand_that_makes_no_split_is_no_split(tmp_path: Path, what: s
         router.set(5.0)
         table = files.read_json(tmp_path / "routes.json")
         routes = {r["name"]: r for r in table["resources"][0]["virtual_hosts"][0]["routes"]}
-        clusters = routes[envoy_config.SPLIT_ROUTE]["route"]["weighted_clusters"]["clusters"]
+        clusters = routes[envoy_routes.SPLIT_ROUTE]["route"]["weighted_clusters"]["clusters"]
         if what == "sum":
             clusters[0]["weight"] = 501
         elif what == "begun":
@@ -250,7 +251,7 @@ def test_an_edit_by_hand_that_makes_no_split_is_no_split(tmp_path: Path, what: s
         elif what == "clusters":
             clusters[0]["name"] = "stable"
         else:
-            routes[envoy_config.SPLIT_ROUTE]["name"] = "other"
+            routes[envoy_routes.SPLIT_ROUTE]["name"] = "other"
         files.write_json(tmp_path / "routes.json", table)
 
         def refused() -> bool:

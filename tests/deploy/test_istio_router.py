@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from td_loop.deploy.routing.contract import RouterError
-from td_loop.deploy.routing.istio import TRIES, IstioRouter, Target, open_istio
+from td_loop.deploy.routing.istio import TRIES, IstioRouter, Target
+from td_loop.deploy.routing.istio_api import open_istio
 from td_loop.deploy.routing.istio_manifests import EPISODES_ROUTE, SPLIT_ROUTE, Release, virtual_service
 from td_loop.errors import UsageError
 from tests.deploy.api_server import ApiServer, api_server
@@ -289,7 +290,7 @@ def test_an_api_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
 
 def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(UsageError, match="--kubeconfig"):
+    with pytest.raises(UsageError, match="options kubeconfig"):
         open_istio(Target(), tmp_path / "none")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")

@@ -12,7 +12,8 @@ import pytest
 from td_loop.cli import main
 from td_loop.deploy.routing.choose import KINDS, open_router
 from td_loop.deploy.routing.contract import RouterError
-from td_loop.deploy.routing.istio import Target, open_istio
+from td_loop.deploy.routing.istio import Target
+from td_loop.deploy.routing.istio_api import open_istio
 from td_loop.errors import UsageError
 from tests.deploy.api_server import api_server
 

@@ -28,6 +28,10 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         raise ReplayError(f"{path}: empty")
 
     @app.command()
+    def slip() -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    @app.command()
     def stop(swallowed: bool = False) -> None:
         with contextlib.suppress(BaseException if swallowed else ()):
             signal.raise_signal(signal.SIGTERM)
@@ -46,6 +50,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         (["read", "x", "--n", "two"], 64),
         (["read", "x", "--unknown"], 64),
         (["nothing"], 64),
+        (["slip"], 70),
         (["stop"], 143),
         (["stop", "--swallowed"], 143),
         (["--help"], 0),

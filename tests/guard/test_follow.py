@@ -151,6 +151,23 @@ def test_a_position_of_another_file_is_noticed(path: Path) -> None:
     source.close()
 
 
+@pytest.mark.parametrize(
+    "damage", [{"offset": "far"}, {"offset": -1}, {"crc32": None}, {"inode": None}, {"offset": 10**9}], ids=str
+)
+def test_a_damaged_position_is_one_of_another_file(path: Path, damage: dict[str, object]) -> None:
+    append(path, lines(1, 2))
+    source = FileSource(path)
+    drain(source)
+    at = {**source.position(), **damage}
+    source.close()
+    for position in (at, {k: v for k, v in at.items() if k not in damage}):
+        source = FileSource(path, position)
+        steps, faults = drain(source)
+        assert steps == [1, 2]
+        assert "is another file than the one read before" in faults[0]
+        source.close()
+
+
 @pytest.mark.parametrize("again", [lines(8), lines(8, 9, 10, 11)], ids=["shorter", "longer"])
 def test_a_file_that_is_written_anew_is_read_from_its_start(path: Path, again: bytes) -> None:
     append(path, lines(1, 2))

@@ -70,10 +70,11 @@ def comet_about_to_leave(seed: int) -> tuple[Position, int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_ships_leave_a_comet_before_it_vanishes(seed: int) -> None:
+@pytest.mark.parametrize("evals", [300, 600])
+def test_ships_leave_a_comet_before_it_vanishes(seed: int, evals: int) -> None:
     pos, comet = comet_about_to_leave(seed)
     assert scores(idle(pos, 1))[0] < scores(pos)[0]  # who stays is lost
-    action = decide(pos, 0)
+    action = decide(pos, 0, evals)
     assert action[action[:, 0] == comet, 2].sum() == 40
 
 

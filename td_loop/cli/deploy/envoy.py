@@ -38,7 +38,7 @@ def envoy(
     """Run an Envoy in front of a stable and a canary server, until SIGINT or SIGTERM.
 
     It begins with nothing for the canary, or with the split that it had when it was stopped. What changes the
-    split is `td-loop deploy canary --router envoy --dir DIR`, while Envoy runs. Clients give the header
+    split is `td-loop deploy canary ... --router envoy`, while Envoy runs. Clients give the header
     x-episode-id, and x-decision-id with the id of their last decision: then an episode stays with one policy. The
     requests of a canary server that is ill or hangs go to stable. Needs pip install 'td-loop[deploy-envoy]'.
 

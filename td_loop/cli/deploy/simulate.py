@@ -27,6 +27,7 @@ def simulate(
     opponent: Annotated[str, typer.Option(help="The built-in player in all other seats.")] = "starter",
     players: Annotated[int, typer.Option(help="Seats of a game.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the first game.")] = 0,
+    maps: Annotated[int, typer.Option(help="Different games, played over and over; 0: no two are the same.")] = 0,
     packed: Annotated[bool, typer.Option("--packed", help="Ask with binary bodies.")] = False,
     every: Annotated[
         bool, typer.Option("--every", help="Report the outcome for every decision, not the last.")
@@ -35,14 +36,29 @@ def simulate(
 ) -> None:
     """Play whole games through a server and report their outcomes as rewards: traffic to try a release with.
 
-    Each game is an episode. Its reward is 1 for a win and 0 for a loss, for the game's last decision.
+    Each game is an episode. Its reward is 1 for a win and 0 for a loss, for the game's last decision. With --maps
+    states come again, and a policy that answers one in two ways is found out.
+
+    Exit codes: 1 when a request failed (said at once, and counted at the end); 130 or 143 after SIGINT or SIGTERM,
+    with what was played so far.
     """
     from td_loop.deploy.client import Client
     from td_loop.deploy.served import served_game
     from td_loop.deploy.simulate import Simulation, table
     from td_loop.deploy.simulate import simulate as run
+    from td_loop.signals import Signals
 
     where = url if url is not None else Client.of_folder(folder).url
-    simulation = Simulation(where, episodes, clients, opponent, players, seed, packed, every, pace_ms / 1000.0)
-    for line in table(run(served_game(game), simulation)):
-        typer.echo(line)
+    pace_s = pace_ms / 1000.0
+    simulation = Simulation(where, episodes, clients, opponent, players, seed, maps, packed, every, pace_s)
+    with Signals() as signals:
+        played = run(
+            served_game(game),
+            simulation,
+            lambda: signals.received is not None,
+            lambda why: typer.echo(f"failed: {why}", err=True),
+        )
+        typer.echo("\n".join(table(played)))
+        signals.check()
+    if played.failures:
+        raise typer.Exit(1)

@@ -11,7 +11,7 @@ from td_loop.deploy.admission.check import Decision
 from td_loop.games.served import Served
 
 _SEATS = (2, 4)
-_ROUNDS = 2
+_ROUNDS = 4
 DECISIONS = 300
 """How many are taken, evenly from all that were played."""
 

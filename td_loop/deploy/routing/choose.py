@@ -38,7 +38,8 @@ def open_router(kind: str, options: Mapping[str, Any]) -> Router:
             f"router {kind} has no option {', '.join(sorted(unknown))}; it has {', '.join(sorted(_OPTIONS[kind]))}"
         )
     if kind == "istio":
-        from td_loop.deploy.routing.istio import Target, open_istio
+        from td_loop.deploy.routing.istio import Target
+        from td_loop.deploy.routing.istio_api import open_istio
 
         kubeconfig = given.get("kubeconfig")
         target = Target(**{name: given[name] for name in _ISTIO if name in given})

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from td_loop import files
-from td_loop.deploy.routing import envoy_config
+from td_loop.deploy.routing import envoy_config, envoy_routes
 from td_loop.deploy.routing.assign import FULL_BP
 from td_loop.deploy.routing.contract import RouterError, whole_steps
 from td_loop.deploy.routing.envoy_process import ask, get, new_version, running, stat
@@ -29,7 +29,7 @@ class EnvoyRouter:
 
     def read(self) -> float:
         """See `Router.read`: what the admin interface says it works by, not what a file says."""
-        return envoy_config.split_of(self._effective()["route_config"]) * 100 / FULL_BP
+        return envoy_routes.split_of(self._effective()["route_config"]) * 100 / FULL_BP
 
     def set(self, canary: float) -> float:
         """See `Router.set`.
@@ -58,7 +58,7 @@ class EnvoyRouter:
         """See `Router.close`: nothing is kept open."""
 
     def _write(self, table: envoy_config.Json, bp: int, version: str) -> None:
-        files.write_json(self._folder / "routes.json", envoy_config.with_split(table, bp, version))
+        files.write_json(self._folder / "routes.json", envoy_routes.with_split(table, bp, version))
 
     def _table_on_disk(self) -> envoy_config.Json:
         file = self._folder / "routes.json"
@@ -85,7 +85,7 @@ class EnvoyRouter:
         while True:
             has = str(self._effective().get("version_info"))
             if has == version:
-                worker = get(where.port, envoy_config.VERSION_PATH, where.host).decode(errors="replace")
+                worker = get(where.port, envoy_routes.VERSION_PATH, where.host).decode(errors="replace")
                 if worker == version:
                     return
             if time.monotonic() > deadline:

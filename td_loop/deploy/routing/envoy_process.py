@@ -1,7 +1,7 @@
 """An Envoy of our own: started in a folder, with that folder's configuration, and stopped again.
 
-In the folder: `bootstrap.json` and `routes.json` (envoy_config.py), `envoy.json` (where the running one listens),
-`envoy.log` (its own words), and `lock`.
+In the folder: `bootstrap.json` (envoy_config.py), `routes.json` (envoy_routes.py), `envoy.json` (where the running
+one listens), `envoy.log` (its own words), and `lock`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from td_loop import files
-from td_loop.deploy.routing import envoy_config
+from td_loop.deploy.routing import envoy_config, envoy_routes
 from td_loop.deploy.routing.contract import RouterError
 from td_loop.errors import DataError, UsageError
 from td_loop.lock import locked
@@ -108,7 +108,7 @@ def started(folder: Path, plan: envoy_config.Plan) -> Iterator[Envoy]:
         files.remove(folder / "envoy.json")
         table = folder / "routes.json"
         before = _last_split(table)
-        files.write_json(table, envoy_config.routes(plan, before, new_version()))
+        files.write_json(table, envoy_routes.routes(plan, before, new_version()))
         files.write_json(folder / "bootstrap.json", envoy_config.bootstrap(plan, str(table)))
         with (folder / "envoy.log").open("wb") as log:
             process = _start(binary, folder, log)
@@ -205,7 +205,7 @@ _LINE = re.compile(r"\[[^]]*\]\[\d+\]\[(\w+)\](?:\[\w+\])? (?:\[[^]]*\] )?(.*)")
 def _last_split(table: Path) -> int:
     """The weight in a route table from before; 0 where there is none that can be read."""
     try:
-        return envoy_config.split_of(files.read_json(table)["resources"][0])
+        return envoy_routes.split_of(files.read_json(table)["resources"][0])
     except (DataError, RouterError, LookupError, TypeError, ValueError):
         return 0
 

@@ -51,6 +51,8 @@ TRIALS = (
 class BrokenSubmission(TdLoopError):
     """The submission failed its trial; nothing was written."""
 
+    exit_code = 1
+
 
 def module_closure(module: str) -> dict[str, Path]:
     """The modules of td_loop that importing `module` imports, itself and its packages included: name -> file.

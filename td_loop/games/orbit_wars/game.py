@@ -20,7 +20,7 @@ from td_loop.games.orbit_wars.rule import rule
 from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.session import OrbitSession
 from td_loop.games.orbit_wars.sizes import SIZES
-from td_loop.games.orbit_wars.state import EPISODE, N_PLANETS, Action, Position, State, copy_state
+from td_loop.games.orbit_wars.state import EPISODE, N_FLEETS, N_PLANETS, Action, Position, State, copy_state
 from td_loop.games.orbit_wars.tokens import CONTRACT, policy_inputs
 from td_loop.games.orbit_wars.turn import launch
 from td_loop.games.served import Inputs, PolicyContract, Tensor
@@ -144,6 +144,12 @@ class OrbitWars:
     def options_of(self, state: Position, seat: int, action: Action) -> npt.NDArray[np.int64]:
         """See `choice.options_of`."""
         return choice.options_of(state, seat, action)
+
+    def compact(self, state: Position) -> Position:
+        """`state` without room for more fleets."""
+        f = int(state.state.head[N_FLEETS])
+        kept = {name: a[:f] if name.startswith("f_") else a for name, a in state.state._asdict().items()}
+        return Position(state.board, copy_state(State(**kept)))
 
     def is_legal(self, state: Position, seat: int, action: Action) -> bool:
         """Whether the engine takes every launch of `action` as it stands."""

@@ -335,8 +335,10 @@ def _gather(
     done = False
     for k in range(n):
         src = sources[k]
-        ships = spare(fc, src) + (fc.prod[src] * wait if wait < fc.gone[src] else 0)
-        if ships < LEAST_IN_GROUP or done:
+        if done or wait >= fc.gone[src]:  # a comet is not there any more by then
+            continue
+        ships = spare(fc, src) + fc.prod[src] * wait
+        if ships < LEAST_IN_GROUP:
             continue
         ok, angle, eta = _way(pool, board, paths, state, src, dst, ships, wait)
         if not ok or eta > fc.span[TICKS] or eta >= fc.gone[dst]:
