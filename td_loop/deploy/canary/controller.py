@@ -73,6 +73,7 @@ class Controller:
         self._warned: list[str] = []
         self._pause = BREAK_S
         self._is_new = True
+        self._has_gone_on = False
         self._unwritten: store.Line | None = None
 
     @classmethod
@@ -137,6 +138,9 @@ class Controller:
         self._record.append(line)
 
     def _go_on(self) -> None:
+        if self._is_new or self._has_gone_on:
+            return
+        self._has_gone_on = True
         what = f"a controller goes on, in stage {self.release.stage}"
         self._record.note(self.release, what, event=Event.RESUMED)
         self._record.tell_again(self.release)
@@ -206,8 +210,7 @@ class Controller:
 
     def _withdraw(self) -> None:
         tries = ending.take_traffic(self._world)
-        if not self._is_new:
-            self._go_on()
+        self._go_on()
         self.release = ending.withdraw(self._world, self._record, self.release, self._unwritten, tries)
         self._save()
 
