@@ -16,7 +16,7 @@ from tests.deploy.toy_served import CONTRACT, ServedToy
 from tests.toy_game import Action, State
 
 STALLS, RAISES, NOT_FINITE, ILLEGAL, DIES = 1001, 1002, 1003, 1004, 1005
-STALL_S = 0.4
+STALL_S = 1.0
 
 _kept = threading.Event()
 

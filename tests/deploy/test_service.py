@@ -188,10 +188,12 @@ def test_when_every_thread_hangs_the_rule_answers_at_once_and_the_other_policy_d
         return decided(inputs)
 
     service = rig.start(rig.policy("a", decided), rig.policy("b", hangs), within=0.02)
-    reasons = [run(ask(service, told="canary")).reason for _ in range(5)]
-    assert reasons == ["timeout"] * 3 + ["busy"] * 2
+    reasons = [run(ask(service, told="canary")).reason for _ in range(20)]
+    # A call that no thread had begun when it was given up leaves that thread free: it may be more than three.
+    assert set(reasons[:3]) == {"timeout"}
+    assert reasons[-1] == "busy"
     assert run(ask(service, told="stable")).subset == "stable"
-    assert rig.count("canary", "fallbacks", "busy") == 2
+    assert rig.count("canary", "fallbacks", "busy") == reasons.count("busy")
     assert rig.count("stable", "fallbacks", "busy") == 0
 
 
@@ -338,14 +340,16 @@ def test_a_state_that_is_answered_in_two_ways_is_noticed(rig: Rig) -> None:
 
 
 def test_a_busy_process_looks_at_part_of_the_answers_but_for_replays_in_all(artefact: Artefact) -> None:
-    times = iter(np.arange(0.0, 1e3, 0.01))  # whatever is done takes 10 ms
-    watch = Watch(GAME, artefact, lambda: float(next(times)))
+    wall, work = iter(np.arange(0.0, 1e3, 0.01)), iter(np.arange(0.0, 1e3, 0.01))
+    watch = Watch(
+        GAME, artefact, lambda: float(next(wall)), lambda: float(next(work))
+    )  # an answer and a look: 10 ms
     seen = infer(GAME, decided, Question(partial(GAME.read_observation, observation())))
     for _ in range(1000):
         watch.see(seen)
     assert watch.replays.replayed == 999
-    # Those that were saved up for, and then a twentieth of the time, which is a twentieth of them.
-    assert 25 <= watch.entropy_count <= 25 + 1000 / 10
+    # Those that were saved up for, and then a twentieth.
+    assert 70 <= watch.entropy_count <= 80
 
 
 def test_metrics_tell_of_both_subsets(rig: Rig) -> None:

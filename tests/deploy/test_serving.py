@@ -40,7 +40,9 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> list[Artefact]:
 @pytest.fixture(scope="module")
 def server(artefacts: list[Artefact], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server") / "deploy"
-    with started(folder, "--stable", artefacts[0].path, "--processes", 2) as found:
+    # Far more than an answer takes, on a machine that does something else too; far less than a stalled call.
+    patient = ("--deadline-ms", 400)
+    with started(folder, "--stable", artefacts[0].path, "--processes", 2, *patient) as found:
         yield found
 
 
@@ -355,7 +357,8 @@ def test_a_server_is_promoted_killed_stopped_and_goes_on_where_it_was(
 ) -> None:
     folder = tmp_path / "deploy"
     paths = [artefact.path for artefact in artefacts]
-    with started(folder, "--stable", paths[0], "--canary", paths[1], "--canary-percent", 100) as server:
+    options = ("--stable", paths[0], "--canary", paths[1], "--canary-percent", 100, "--deadline-ms", 5000)
+    with started(folder, *options) as server:
         with server.client() as client:
             before = client.decide("before", observation())
             assert before.subset == "canary"

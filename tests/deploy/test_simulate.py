@@ -19,7 +19,7 @@ from tests.deploy.toy_served import GAME
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("simulated")
     stable, canary = (with_record(write_good(folder / f"{k}.onnx", k)).path for k in range(2))
-    options = ("--stable", stable, "--canary", canary, "--canary-percent", 50)
+    options = ("--stable", stable, "--canary", canary, "--canary-percent", 50, "--deadline-ms", 5000)
     with started(folder / "deploy", *options) as found:
         yield found
 

@@ -42,13 +42,17 @@ class Watch:
     """
 
     def __init__(
-        self, game: Served[Any, Any], artefact: Artefact, clock: Callable[[], float] = time.perf_counter
+        self,
+        game: Served[Any, Any],
+        artefact: Artefact,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Nothing was seen yet."""
+        """Nothing was seen yet; `cpu` is the processor time of the thread that asks."""
         self.drift = Drift(Bins(artefact.meta.contract, artefact.meta.reference))
         self.choices, self.replays = Choices(), Replays()
         self.entropy_sum, self.entropy_count = 0.0, 0
-        self._game, self._clock = game, clock
+        self._game, self._clock, self._cpu = game, clock, cpu
         self._lock = threading.Lock()
         self._saved, self._since = BURST_S, clock()
         self._failed = False
@@ -64,15 +68,16 @@ class Watch:
 
     def _see(self, x: Inferred) -> None:
         self.replays.add(key_of(x.inputs), orjson.dumps(x.moves))
-        began = self._clock()
         with self._lock:
-            self._saved = min(BURST_S, self._saved + SHARE * (began - self._since))
-            self._since = began
+            now = self._clock()
+            self._saved = min(BURST_S, self._saved + SHARE * (now - self._since))
+            self._since = now
             if self._saved <= 0.0:
                 return
+        began = self._cpu()
         self._look(x)
         with self._lock:
-            self._saved -= self._clock() - began
+            self._saved -= self._cpu() - began
 
     def _look(self, x: Inferred) -> None:
         opened = self._game.open_options(x.state, x.seat, *x.logits.shape)
