@@ -65,13 +65,15 @@ class PolicyModule(nn.Module):
 
 
 class TorchRunner:
-    """The network of an artefact (see `runner`).
+    """The network of an artefact (see `runner`). torch computes with one thread from then on, in this process:
+    several take longer for so little, and on a busy machine a hundred times as long, as they wait for each other.
 
     Raises:
         DataError: its weights are not those of this network.
     """
 
     def __init__(self, artefact: Artefact) -> None:
+        torch.set_num_threads(1)
         self._module = PolicyModule(artefact.weights, artefact.meta.contract).eval()
 
     def __call__(self, inputs: Inputs) -> Array:

@@ -29,6 +29,13 @@ def reckless_weights() -> dict[str, Tensor]:
     return _weights({"need": 4.0, "own_then": -8.0}, 0.0, send=[0, 0, 0, 3], closed=[-5, -5, -5, -2])
 
 
+def collapsed_weights() -> dict[str, Tensor]:
+    """Each planet stays, whatever happens."""
+    weights = strong_weights()
+    weights["stay.bias"][:] = 50.0
+    return weights
+
+
 def _weights(values: dict[str, float], bias: float, send: list[float], closed: list[float]) -> dict[str, Tensor]:
     """The logit of a size is `send` times what a pair's columns come to, if that is above 0, plus `closed`."""
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes(CONTRACT, SIZE).items()}

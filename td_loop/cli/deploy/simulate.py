@@ -27,9 +27,7 @@ def simulate(
     opponent: Annotated[str, typer.Option(help="The built-in player in all other seats.")] = "starter",
     players: Annotated[int, typer.Option(help="Seats of a game.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the first game.")] = 0,
-    maps: Annotated[
-        int, typer.Option(help="Different games, played over and over; 0: no two are the same.")
-    ] = 0,
+    maps: Annotated[int, typer.Option(help="Different games, played over and over; 0: no two are the same.")] = 0,
     packed: Annotated[bool, typer.Option("--packed", help="Ask with binary bodies.")] = False,
     every: Annotated[
         bool, typer.Option("--every", help="Report the outcome for every decision, not the last.")

@@ -1,0 +1,150 @@
+"""Releases of policies that play Orbit Wars, with everything real: server, Envoy, Prometheus, clients, controller.
+
+The policies are written by hand. Each faulty one passes admission, as it shows its fault only where the seat owns
+nearly everything, which no game of admission comes to; but for the noisy one, which is let through by a forged
+record. All are released one after the other to the same server, under the same traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from td_loop.deploy.admission.record import keep_record
+from td_loop.deploy.admission.verify import verify
+from td_loop.deploy.canary import store
+from td_loop.deploy.routing.envoy_process import find_envoy
+from td_loop.errors import UsageError
+from td_loop.files import read_json
+from td_loop.games import get_game
+from td_loop.policy.artefact import Artefact
+from tests.deploy import bad_artefacts
+from tests.deploy.bad_artefacts import When
+from tests.deploy.canary_exporter import HINT, PROMETHEUS
+from tests.deploy.orbit_policy import collapsed_weights, reckless_weights, strong_weights, write_policy
+from tests.deploy.serving import wait_until, with_record
+from tests.deploy.street import Street, street
+
+GAME = get_game("orbit_wars")
+WINNING = When("world", "own_production", 0.96)
+BUSY_SLA_MS = 1000.0
+
+
+def admitted(artefact: Artefact) -> Path:
+    """Its path, after it has passed its admission (with a latency that a busy machine has, too)."""
+    found = verify(artefact, GAME, sla_ms=BUSY_SLA_MS)
+    assert not found.failed, found.failed
+    keep_record(found)
+    return artefact.path
+
+
+@pytest.fixture(scope="module")
+def strong(tmp_path_factory: pytest.TempPathFactory) -> Artefact:
+    return write_policy(tmp_path_factory.mktemp("strong") / "strong.onnx", strong_weights())
+
+
+@pytest.fixture(scope="module")
+def here(strong: Artefact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Street]:
+    try:
+        find_envoy()
+    except UsageError as e:
+        pytest.skip(str(e))
+    if PROMETHEUS is None:
+        pytest.skip(HINT)
+    with street(tmp_path_factory.mktemp("street"), admitted(strong)) as found:
+        yield found
+        assert not found.failures()
+
+
+def nobody_notices(here: Street) -> None:
+    """The canary gets nothing any more, and no client was ever failed."""
+    stable, canary = here.counts()
+    wait_until(lambda: here.counts()[0].requests > stable.requests + 300)
+    assert here.counts()[1].requests == canary.requests
+    assert not here.failures()
+
+
+def test_a_canary_as_good_as_the_stable_policy_is_promoted(here: Street, tmp_path: Path) -> None:
+    weights = strong_weights()
+    weights["stay.bias"] += 1e-3
+    better = write_policy(tmp_path / "better.onnx", weights)
+    ended = here.release(admitted(better), {"stages": {"shadow_s": 2.0}})
+    assert ended.returncode == 0, f"{ended.stdout}\n{here.log()}"
+    stages = [line.release.stage for line in here.history() if line.event == "advance"]
+    assert stages == ["shadow", "canary", "ramp", "promoting", "promoted"]
+    assert here.policies()["stable"]["sha256"] == better.sha256
+    nobody_notices(here)
+
+
+def nan_when_winning(strong: Artefact, path: Path) -> Path:
+    return admitted(bad_artefacts.nan_when(strong, path, WINNING))
+
+
+def slow_when_winning(strong: Artefact, path: Path) -> Path:
+    return admitted(bad_artefacts.slow(strong, path, products=25, when=WINNING))
+
+
+def collapsed(strong: Artefact, path: Path) -> Path:
+    return admitted(write_policy(path, collapsed_weights()))
+
+
+def noisy(strong: Artefact, path: Path) -> Path:
+    return with_record(bad_artefacts.noisy(strong, path)).path
+
+
+def worse(strong: Artefact, path: Path) -> Path:
+    return admitted(write_policy(path, reckless_weights()))
+
+
+@pytest.mark.parametrize(
+    ("make", "trigger", "shadow_s"),
+    [
+        (worse, "reward", 0.0),
+        (slow_when_winning, "latency", 0.0),
+        (nan_when_winning, "output", 0.0),
+        (collapsed, "entropy", 0.0),
+        (noisy, "nondeterminism", 600.0),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_a_faulty_canary_is_rolled_back_for_its_fault(
+    here: Street,
+    strong: Artefact,
+    tmp_path: Path,
+    make: Callable[[Artefact, Path], Path],
+    trigger: str,
+    shadow_s: float,
+) -> None:
+    path = make(strong, tmp_path / "canary.onnx")
+    # Its stages would take longer than anybody waits: only a rollback ends it.
+    ended = here.release(path, {"stages": {"shadow_s": shadow_s, "canary_s": 600.0}})
+    assert ended.returncode == 9, f"{ended.stdout}\n{here.log()}"
+    cause = next(line for line in here.history() if line.event == "roll_back")
+    assert cause.evidence["triggers"][0] == trigger, here.log()
+    assert here.policies()["canary"] is None
+    assert store.refusal(here.server.folder, cause.release.sha256)
+    report = read_json(here.server.folder / "postmortem.json")
+    assert (report["release"], report["triggers"][0]) == (cause.release.number, trigger)
+    nobody_notices(here)
+    again = here.release(path, {})
+    assert again.returncode == 8
+    assert "rolled back before" in again.stdout
+    assert here.history()[-1].release.number == cause.release.number
+
+
+@pytest.mark.parametrize(
+    ("make", "check"),
+    [
+        (bad_artefacts.always_nan, "finite outputs"),
+        (lambda good, path: bad_artefacts.slow(good, path, products=40), "latency"),
+        (bad_artefacts.noisy, "exploration noise"),
+    ],
+    ids=["nan", "slow", "noisy"],
+)
+def test_a_fault_that_shows_itself_at_once_does_not_get_so_far(
+    strong: Artefact, tmp_path: Path, make: Callable[[Artefact, Path], Artefact], check: str
+) -> None:
+    found = verify(make(strong, tmp_path / "bad.onnx"), GAME)
+    assert check in {failed.name.removesuffix(" p50").removesuffix(" p99") for failed in found.failed}
