@@ -19,8 +19,10 @@ from td_loop.deploy.server.inference import Inferred, Moves, NoMoves, Question, 
 from td_loop.deploy.server.ledger import Ledger, Redeemed
 from td_loop.deploy.server.loading import Loaded
 from td_loop.deploy.server.pool import Busy, Late, Pool
+from td_loop.deploy.server.problem import Fault
 from td_loop.deploy.server.watched import Watched
 from td_loop.deploy.traffic import Traffic, TrafficState
+from td_loop.errors import DataError
 from td_loop.games.served import Served
 
 RULE_S = 0.1
@@ -150,6 +152,7 @@ class Service:
 
         Raises:
             DataError: it holds no state.
+            Fault: something of the server's own broke.
         """
         traffic = self._current()
         serving = self.serving
@@ -157,7 +160,12 @@ class Service:
         policy = serving.canary if subset == "canary" else serving.stable
         assert policy is not None  # `assign` knows whether there is a canary
         question = Question(request.read)
-        moves, reason, inferred = await self._ask(policy, question, arrived + self._deadline_s)
+        try:
+            moves, reason, inferred = await self._ask(policy, question, arrived + self._deadline_s)
+        except DataError:
+            raise
+        except Exception as e:
+            raise Fault(subset) from e
         cells = CELLS[subset]
         self.counters.add(cells.requests)
         if begun:
@@ -187,9 +195,9 @@ class Service:
         """Take note that an answer has been written so many seconds after its request was read."""
         self.counters.observe(CELLS[decision.subset].seconds, seconds)
 
-    def failed(self) -> None:
-        """Take note of an answer with a 5xx status: a fault of the server's own."""
-        self.counters.add(CELLS["stable"].errors)
+    def failed(self, subset: Subset) -> None:
+        """Take note of an answer with a 5xx status: a fault of the server's own, where `subset` was to answer."""
+        self.counters.add(CELLS[subset].errors)
 
     def _current(self) -> TrafficState:
         traffic = self.traffic.read()
