@@ -14,6 +14,7 @@ from td_loop.deploy.canary import store
 from td_loop.deploy.canary.machine import Stage
 from td_loop.deploy.canary.observation import Observation
 from td_loop.deploy.canary.settings import CanarySettings
+from td_loop.errors import Interrupted
 from tests.deploy.canary_world import BAD, GOOD, QUICK, SAME, START, Bench, Policy, Street, bench
 
 
@@ -260,6 +261,56 @@ def test_a_word_for_another_release_is_no_word(tmp_path: Path) -> None:
     b.street.at(300, lambda: store.ask(tmp_path, store.Request("abort", 7)))
     assert b.begin(SAME).run() is Stage.PROMOTED
     assert store.asked(tmp_path, "abort") is None
+
+
+def test_an_abort_that_comes_after_the_promotion_is_told_so_and_rolls_nothing_back(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    promote = b.street.serving.promote
+
+    def promote_and_fall(sha256: str) -> None:
+        """The server does it; then the router is down for a while, and a person loses patience."""
+        promote(sha256)
+        b.street.router.down = True
+        now = b.street.now_s - START
+        b.street.at(now + 2, lambda: store.ask(tmp_path, store.Request("abort", 1, refuse=True)))
+        b.street.at(now + 20, lambda: setattr(b.street.router, "down", False))
+
+    b.street.serving.promote = promote_and_fall  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert b.street.serving.stable == SAME
+    assert sum("an abort came too late" in line for line in b.heard.said) == 1
+    assert not store.refusal(tmp_path, SAME)
+
+
+def test_a_postmortem_that_breaks_keeps_no_release_from_its_end(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+
+    def breaks(_folder: Path, _line: store.Line) -> None:
+        raise ZeroDivisionError("to order")
+
+    b.postmortem = breaks
+    assert b.begin(BAD).run() is Stage.ROLLED_BACK
+    assert "no postmortem: ZeroDivisionError: to order" in [x.reason for x in b.lines() if x.event == "note"]
+
+
+def test_who_stops_a_rollback_that_the_router_does_not_confirm_is_told(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+
+    def stop() -> None:
+        raise Interrupted(15)
+
+    b.street.at(60, lambda: setattr(b.street.router, "down", True))
+    b.street.at(60, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    b.street.at(90, stop)
+    with pytest.raises(Interrupted):
+        b.begin(BAD).run()
+    assert b.street.router.weight == 5.0
+    assert "stopped before it was known that the canary has no traffic" in b.heard.said[-1]
+    b.street.router.down = False
+    resumed = b.resume()
+    assert resumed is not None
+    assert resumed.run() is Stage.ROLLED_BACK
+    assert b.street.router.weight == 0.0
 
 
 def test_an_artefact_that_the_server_does_not_take_ends_the_release(tmp_path: Path) -> None:

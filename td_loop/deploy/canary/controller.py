@@ -73,6 +73,7 @@ class Controller:
         self._warned: list[str] = []
         self._pause = BREAK_S
         self._is_new = True
+        self._withdrawn = False  # the router has read back 0 in a rollback
         self._unwritten: store.Line | None = None
 
     @classmethod
@@ -121,7 +122,11 @@ class Controller:
             while not self.release.stage.over:
                 turns.get(self.release.stage, self._turn)()
         except Interrupted:
-            if not self.release.stage.over and self.release.weight > 0:
+            if self.release.stage is Stage.ROLLING_BACK and not self._withdrawn:
+                self._world.voice.say(
+                    "stopped before it was known that the canary has no traffic: run the same command to go on"
+                )
+            elif not self.release.stage.over and self.release.weight > 0:
                 self._world.voice.say(
                     f"stopped with {self.release.weight:g} % of the traffic on the canary, and nobody watches it: "
                     "run the same command to go on, or `td-loop deploy abort`"
@@ -193,7 +198,11 @@ class Controller:
             self._wait()
 
     def _promote(self) -> None:
-        if self._aborted():
+        if self._promoted():  # no weight takes traffic from a policy that is the stable one
+            if store.asked(self._world.folder, "abort") is not None:
+                self._record.note(self.release, "an abort came too late: this is the stable policy already")
+                self._forget("abort")
+        elif self._aborted():
             return
         try:
             self.release = ending.promote(self._world, self._record, self.release)
@@ -204,8 +213,16 @@ class Controller:
         else:
             self._save()
 
+    def _promoted(self) -> bool:
+        """Whether the server is known to have made the canary the stable policy."""
+        try:
+            return self._world.serving.policies().stable == self.release.sha256
+        except ServingError:
+            return False
+
     def _withdraw(self) -> None:
         tries = ending.take_traffic(self._world)
+        self._withdrawn = True
         if not self._is_new:
             self._go_on()
         self.release = ending.withdraw(self._world, self._record, self.release, self._unwritten, tries)
