@@ -282,6 +282,30 @@ def test_an_abort_that_comes_after_the_promotion_is_told_so_and_rolls_nothing_ba
     assert not store.refusal(tmp_path, SAME)
 
 
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"release": {}}', '{"release": 1, "weighed": 1, "config": 1, "evidence": 1}']
+)
+def test_a_release_whose_state_is_damaged_goes_on_and_can_be_aborted(tmp_path: Path, content: str) -> None:
+    b = bench(tmp_path)
+
+    def stop() -> None:
+        raise Interrupted(15)
+
+    b.street.at(300, stop)
+    with pytest.raises(Interrupted):
+        b.begin(SAME).run()
+    weight = b.street.router.weight
+    assert weight > 0
+    (tmp_path / store.STATE).write_text(content)
+    store.ask(tmp_path, store.Request("abort", 1))
+    resumed = b.resume()
+    assert resumed is not None
+    assert resumed.release.weight == weight
+    assert resumed.run() is Stage.ROLLED_BACK
+    assert b.street.router.weight == 0
+    assert any("counting begins anew" in line for line in b.heard.said)
+
+
 def test_a_postmortem_that_breaks_keeps_no_release_from_its_end(tmp_path: Path) -> None:
     b = bench(tmp_path, Policy(reward=0.5))
 

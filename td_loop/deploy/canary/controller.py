@@ -41,7 +41,7 @@ from td_loop.deploy.canary.serving import ServingError
 from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.canary.world import BREAK_S, LONGEST_BREAK_S, World, insist
 from td_loop.deploy.routing.contract import RouterError, whole_steps
-from td_loop.errors import Interrupted, StorageError
+from td_loop.errors import DataError, Interrupted, StorageError
 
 ASK_S = 1.0
 """Seconds after which requests of people are looked for again."""
@@ -80,8 +80,11 @@ class Controller:
     def resumed(cls, world: World) -> Controller | None:
         """The release in the folder, if there is one that has not ended.
 
+        A damaged canary.json costs the evidence, which is gathered anew: the log says all else, and whoever aborts
+        a release must be able to.
+
         Raises:
-            DataError: state or log are damaged.
+            DataError: the log is damaged.
         """
         lines = store.read_audit(world.folder)
         if not lines or lines[-1].release.stage.over:
@@ -90,10 +93,14 @@ class Controller:
         begin = next(x for x in lines if x.release.number == newest.number).evidence
         self = cls(world, CanarySettings.from_mapping(begin["settings"]), newest, begin["ends"])
         self._is_new, self._config = False, str(begin["config"])
-        saved = store.read_state(world.folder)
-        if saved is None or (old := Release.from_json(saved["release"])).number != newest.number:
+        try:
+            saved = store.read_state(world.folder)
+            if saved is None or (old := Release.from_json(saved["release"])).number != newest.number:
+                return self
+            self.evidence = Evidence.from_json(saved["evidence"])
+        except DataError as e:
+            world.voice.say(f"{e}: what was counted is lost, and counting begins anew")
             return self
-        self.evidence = Evidence.from_json(saved["evidence"])
         if old.seq == newest.seq:
             self.release, self._weighed = old, bool(saved["weighed"])
         elif old.stage is not newest.stage:
