@@ -114,8 +114,8 @@ async def run(settings: Settings, loading: Loading) -> None:
         deadline_s=settings.deadline_ms / 1000.0,
     )
     await asyncio.to_thread(service.warm_up)
-    # What is there now stays. Python would look through all of it for garbage now and then (compiled kernels alone are
-    # 300,000 objects), which takes a tenth of a second and more, and nobody is answered meanwhile.
+    # What is there now stays. Python would look through all of it for garbage now and then (compiled kernels alone
+    # are 300,000 objects), which takes a tenth of a second and more, and nobody is answered meanwhile.
     gc.collect()
     gc.freeze()
     follower = Follower(folder, service, loading)
