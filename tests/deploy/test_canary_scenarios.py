@@ -14,6 +14,7 @@ from td_loop.deploy.canary import store
 from td_loop.deploy.canary.machine import Stage
 from td_loop.deploy.canary.observation import Observation
 from td_loop.deploy.canary.settings import CanarySettings
+from td_loop.deploy.routing.contract import RouterError
 from td_loop.errors import Interrupted
 from tests.deploy.canary_world import BAD, GOOD, QUICK, SAME, START, Bench, Policy, Street, bench
 
@@ -159,6 +160,20 @@ def test_a_server_that_begins_anew_is_noticed_and_nothing_is_concluded_from_its_
     assert b.street.serving.loads == 3  # in shadow, live, and after the restart
 
 
+def test_episodes_are_not_held_against_a_canary_that_a_new_server_does_not_have_yet(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+
+    def restart() -> None:
+        b.street.restart()
+        b.street.serving.unload_canary()
+        b.street.serving.down = True
+
+    b.street.at(300, restart)
+    b.street.at(600, lambda: setattr(b.street.serving, "down", False))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert "server" in [t for x in b.lines() if x.event == "hold" for t in x.evidence["triggers"]]
+
+
 def test_a_rollback_waits_for_a_router_that_is_down_and_says_so(tmp_path: Path) -> None:
     b = bench(tmp_path, Policy(reward=0.5))
     b.street.policies[BAD] = Policy()
@@ -196,6 +211,21 @@ def test_weights_changed_by_hand_hold_and_are_left_alone_until_approved(tmp_path
     events = [str(x.event) for x in b.lines() if x.event not in ("weigh", "note")]
     assert events[events.index("by_hand") :][:4] == ["by_hand", "hold", "approve", "go_on"]
     assert "sample ratio" not in str([x.reason for x in b.lines()])
+
+
+def test_episodes_are_not_held_against_a_weight_that_the_router_would_not_take(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    takes = b.street.router.set
+
+    def refuses(canary: float) -> float:
+        if 200 < b.street.now_s - START < 500:
+            raise RouterError("somebody else sets it")
+        return takes(canary)
+
+    b.street.router.set = refuses  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    held = next(x for x in b.lines() if x.event == "hold")
+    assert (held.evidence["triggers"], b.street.biased) == (["router"], 0.0)
 
 
 def test_weights_set_to_zero_by_hand_are_not_raised_again_without_a_word(tmp_path: Path) -> None:

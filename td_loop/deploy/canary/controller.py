@@ -16,6 +16,7 @@ approves. A rollback still sets them to 0.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -252,7 +253,8 @@ class Controller:
         under = Setting(
             release.stage.live,
             release.weight,
-            release.weight_since,
+            # Until the server has the canary and the router the weight, nothing is held against that.
+            release.weight_since if self._loaded and self._weighed else math.inf,
             release.live_since + self.settings.limits.settle_s,
         )
         try:
@@ -305,6 +307,7 @@ class Controller:
         if not self._weighed:
             world.router.set(release.weight)
             self._weighed = True
+            self.release = replace(release, weight_since=world.clock.now())
 
     # --- making moves --------------------------------------------------------------------------------------------
 
