@@ -38,7 +38,7 @@ class PolicyFitConfig:
     epochs: int = 2
     last_epochs: int = 8
     batch: int = 64
-    launch_weight: float = 6.0
+    launch_weight: float = 3.0
     lr: float = 3e-3
     weight_decay: float = 1e-4
     seed: int = 0

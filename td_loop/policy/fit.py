@@ -17,7 +17,7 @@ from td_loop.policy.artefact import Artefact, import_onnx, read_artefact
 from td_loop.policy.config import PolicyFitConfig
 from td_loop.policy.export import export
 from td_loop.policy.network import NumpyNetwork
-from td_loop.policy.rows import Row, open_set, play_rows, replay_rows
+from td_loop.policy.rows import Row, play_rows, replay_rows
 from td_loop.policy.shape import NetworkSize, shapes, start
 from td_loop.progress import progress
 from td_loop.rng import Stream, stream
@@ -80,7 +80,7 @@ def run_fit(
         parents["policy"] = before.sha256
     rows: list[Row] = []
     if replays is not None:
-        found = open_set(game, replays, cache_dir())
+        found = game.open_replays(replays, cache_dir())
         parents["replays"] = found.content_hash
         rows += replay_rows(game, config, found, config.rounds * config.games)
         say(f"{len(rows)} moves of winners from {len(found.games)} replayed games")

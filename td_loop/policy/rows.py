@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,15 +161,6 @@ def replay_rows(
         state = replays.state(g, t)
         rows.append(Row(state, seat, game.options_of(state, seat, replays.action(g, t, seat)), first + g))
     return rows
-
-
-def open_set(game: Taught[Any, Any], path: Path, cache: Path) -> ReplaySet[Any, Any]:
-    """A replay set.
-
-    Raises:
-        ReplayError: nothing usable there.
-    """
-    return game.open_replays(path, cache)
 
 
 def padded(game: Taught[Any, Any], rows: list[Row]) -> tuple[dict[str, Tensor], npt.NDArray[np.int64]]:

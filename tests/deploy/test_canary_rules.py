@@ -151,6 +151,13 @@ def test_a_policy_that_is_sure_of_each_of_its_different_choices_has_not_collapse
     assert [f.trigger for f in collapsed.findings] == ["entropy"]
 
 
+def test_collapse_is_not_looked_for_while_all_episodes_of_the_canary_have_just_begun() -> None:
+    just_begun = replace(LIVE, rewards_from=20.0)
+    assert seen({"choice_entropy": 0.1}, {"choice_entropy": 2.0}, under=just_begun).outcome is Outcome.FINE
+    shadow = replace(just_begun, live=False)
+    assert seen({"choice_entropy": 0.1}, {"choice_entropy": 2.0}, under=shadow).outcome is Outcome.ROLL_BACK
+
+
 def test_a_policy_that_was_always_sure_has_not_collapsed() -> None:
     assert seen({"entropy": 0.0}, {"entropy": 0.0}).outcome is Outcome.FINE
 

@@ -104,7 +104,7 @@ def worse(strong: Artefact, path: Path) -> Path:
         (worse, "reward", 0.0),
         (slow_when_winning, "latency", 0.0),
         (nan_when_winning, "output", 0.0),
-        (collapsed, "entropy", 0.0),
+        (collapsed, "entropy", 600.0),
         (noisy, "nondeterminism", 600.0),
     ],
     ids=lambda x: getattr(x, "__name__", None),

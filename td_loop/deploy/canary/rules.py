@@ -134,7 +134,7 @@ def _comparisons(evidence: Evidence, settings: CanarySettings, under: Setting) -
     windows = [(mark, evidence.sums.since(mark.sums)) for mark in evidence.marks]
     for rate in rates(settings):
         yield from _rate(rate, windows, settings)
-    yield from _entropy(windows, evidence.last, settings)
+    yield from _entropy(windows, evidence.last, settings, under)
     yield from _ratio(windows, settings, under)
     yield from _reward(windows, settings)
 
@@ -174,13 +174,18 @@ def _rate(
 
 
 def _entropy(
-    windows: list[tuple[Mark, Sums]], last: Observation | None, settings: CanarySettings
+    windows: list[tuple[Mark, Sums]], last: Observation | None, settings: CanarySettings, under: Setting
 ) -> Iterator[tuple[Finding, bool]]:
     """Collapse is a fall towards zero: the limit is so far from what chance does that no test is needed.
+
+    All episodes of a canary whose traffic has just begun are at their beginnings, where there may be little to
+    choose, and those of the stable policy are not: nothing is said before they had time (`settle_s`).
 
     What counts is the entropy of what was chosen over many states. Where it is not told, that of single decisions
     stands in for it: a policy may be sure of each and still choose differently in each.
     """
+    if under.live and last is not None and last.time < under.rewards_from:
+        return
     for mark, sums in reversed(windows):
         canary, n, stable, m = (float(x) for x in sums.entropy)
         if min(n, m) < settings.watch.requests:

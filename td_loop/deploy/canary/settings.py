@@ -80,7 +80,7 @@ class LimitSettings(Settings):
     """How many rewards say the same thing: decisions of one game that each report how it ended, say."""
     settle_s: float = number(30.0, 0.0)
     """Rewards of the first seconds with traffic are left out. As long as an episode takes, if rewards come at
-    its end: the first to end are the short ones, and no fair sample."""
+    its end: the first to end are the short ones, and no fair sample. Nor is collapse looked for until then."""
     fallback: float = number(0.01, 0.0, 1.0)
     """Share of requests that the fallback answers."""
     output: float = number(0.001, 0.0, 1.0)

@@ -29,6 +29,7 @@ from td_loop.errors import DataError
 
 MAX_BODY = 1 << 20
 """Bytes of a request: an observation of 300 fleets has 25,000."""
+MOST_DISCARDED = 16 * MAX_BODY
 READ_S = 10.0
 """Seconds that a client may take to send a body."""
 MOST_LETTERS = 200
@@ -212,22 +213,30 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 async def _body(scope: Scope, proto: Protocol) -> bytes:
-    """The body, read whole unless it is too long."""
+    """The body, read whole unless it is too long.
+
+    One that is too long is still taken in, up to MOST_DISCARDED, and thrown away: a client that is cut off while
+    it sends sees a broken connection, and not what was wrong.
+    """
     too_long = Problem(413, f"the body has more than {MAX_BODY} bytes")
-    length = scope.headers.get("content-length")
+    length = scope.headers.get("content-length") or ""
+    declared = int(length) if length.isdigit() else None
+    if declared is not None and declared > MOST_DISCARDED:
+        raise too_long
     try:
         async with asyncio.timeout(READ_S):
-            if length is not None and length.isdigit():
-                if int(length) > MAX_BODY:
-                    raise too_long
+            if declared is not None and declared <= MAX_BODY:
                 whole: bytes = await proto()
                 return whole
             parts, size = [], 0
             async for part in proto:
                 size += len(part)
-                if size > MAX_BODY:
-                    raise too_long
-                parts.append(part)
-            return b"".join(parts)
+                if size <= MAX_BODY:
+                    parts.append(part)
+                elif size > MOST_DISCARDED:
+                    break
     except TimeoutError as e:
         raise Problem(408, f"the body did not come within {READ_S:g} seconds") from e
+    if size > MAX_BODY:
+        raise too_long
+    return b"".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ from td_loop.policy.artefact import Artefact, read_artefact
 from td_loop.policy.runner import Runner
 from td_loop.policy.runtimes import Runtime, open_runner
 
+PAUSE_S = 0.002
+"""Seconds between them, in which requests to the policies that are there are answered."""
 WARM_UP, WARM_UP_S = 20, 3.0
 """Decisions that a policy makes before it gets traffic, since the first few are slow; seconds they may take."""
 
@@ -92,9 +95,14 @@ def load(named: Named, how: Loading, game: Served[Any, Any] | None = None) -> Lo
     _refuse_other_contract(artefact, game)
     runner = open_runner(artefact, how.runtime)
     warm_up(game, runner, artefact)  # here, where kernels that must be compiled may take the minute that they take
-    pool = Pool(f"policy-{artefact.sha256[:8]}", how.threads, how.most_stuck)
+    pool, one_at_a_time = Pool(f"policy-{artefact.sha256[:8]}", how.threads, how.most_stuck), threading.Lock()
+
+    def warm_thread() -> None:
+        with one_at_a_time:  # others are being answered
+            warm_up(game, runner, artefact, 2)
+
     with contextlib.suppress(TimeoutError):  # a policy that is so slow is the canary's controller's to judge
-        pool.on_each(partial(warm_up, game, runner, artefact, 3), WARM_UP_S)
+        pool.on_each(warm_thread, WARM_UP_S)
     return Loaded(named, game, artefact, runner, pool, Watch(game, artefact))
 
 
@@ -139,3 +147,4 @@ def warm_up(game: Served[Any, Any], runner: Runner, artefact: Artefact, decision
             watch.see(infer(game, runner, Question(partial(game.unpack, body))))
         with contextlib.suppress(Exception):  # a runner may raise anything
             runner(questions[k % len(questions)])
+        time.sleep(PAUSE_S)

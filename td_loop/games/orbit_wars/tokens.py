@@ -75,12 +75,12 @@ CONTRACT = PolicyContract(
 
 
 class Desk:
-    """The buffers of one thread: forecast and scratch for positions of one capacity and length of game."""
+    """The buffers of one thread: a forecast, and more for positions of one capacity and length of game."""
 
     def __init__(self, position: Position) -> None:
         capacity = position.state.p_x.shape[0]
         self.forecast: Forecast = forecast_for(position, 0.97)  # discounted production is not looked at
-        self.scratch: I64 = np.zeros((3, capacity), np.int64)
+        self.spares: I64 = np.zeros(capacity, np.int64)
         self.eta: I64 = np.zeros((capacity, capacity), np.int64)
 
 
@@ -120,7 +120,7 @@ def policy_inputs(position: Position, seat: int) -> Inputs:
         tensor(len(WORLD)), tensor(n, len(PLANET)), tensor(ARRIVAL_LIMIT, len(ARRIVAL)), tensor(n, n),
         tensor(n, ARRIVAL_LIMIT), tensor(s, n), tensor(s, n, len(PAIR)), tensor(s, n, len(SIZES)),
     )  # fmt: skip
-    a = fill(out, desk.forecast, desk.scratch, desk.eta, LOG_TABLE, board, path_table(board), state, seat, own)
+    a = fill(out, desk.forecast, desk.spares, desk.eta, LOG_TABLE, board, path_table(board), state, seat, own)
     shown = max(1, a)
     return {
         "world": out.world[None],

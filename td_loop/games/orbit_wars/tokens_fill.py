@@ -45,9 +45,6 @@ _AHEAD = 80.0  # ticks that count as 1
 _HORIZON = 60  # turns for which a captured planet's production counts
 _GROUP = 3  # ticks by which others may land later and still fight together
 
-# Rows of scratch
-_FREE, _LACKS, _FALLS = range(3)
-
 
 class Tokens(NamedTuple):
     """What the kernel writes: zeros when it begins."""
@@ -71,7 +68,7 @@ def _log(table: F64, n: int) -> float:
 
 @kernel
 def fill(
-    out: Tokens, fc: Forecast, scratch: I64, eta: I64, table: F64,
+    out: Tokens, fc: Forecast, spares: I64, eta: I64, table: F64,
     board: Board, paths: PathTable, state: State, seat: int, own: I64,
 ) -> int:  # fmt: skip
     """Write the tokens of `seat`; returns how many arrivals were written.
@@ -79,7 +76,7 @@ def fill(
     Args:
         out: zeros; what is written.
         fc: buffers, which will hold the forecast of `state`.
-        scratch, eta: i64[3, C] and i64[C, C] buffers.
+        spares, eta: i64[C] and i64[C, C] buffers.
         table: LOG_TABLE.
         board, paths, state: the position.
         seat: who looks.
@@ -87,11 +84,11 @@ def fill(
     """
     begin(fc, board, paths, state)
     for p in range(fc.span[PLANETS]):
-        scratch[_FREE, p] = spare(fc, p) if fc.owner[p] == seat else 0
+        spares[p] = spare(fc, p) if fc.owner[p] == seat else 0
     _world(out, fc, table, board, state, seat)
     shown = _arrivals(out, fc, table, seat)
-    _planets(out, fc, scratch, table, board, state, seat)
-    _pairs(out, fc, scratch, eta, table, board, paths, state, seat, own)
+    _planets(out, fc, spares, table, board, state, seat)
+    _pairs(out, fc, spares, eta, table, board, paths, state, seat, own)
     return shown
 
 
@@ -180,7 +177,7 @@ def _arrivals(out: Tokens, fc: Forecast, table: F64, seat: int) -> int:
 
 
 @kernel
-def _planets(out: Tokens, fc: Forecast, scratch: I64, table: F64, board: Board, state: State, seat: int) -> None:
+def _planets(out: Tokens, fc: Forecast, spares: I64, table: F64, board: Board, state: State, seat: int) -> None:
     n = fc.span[PLANETS]
     for p in range(n):
         row = out.planets[p]
@@ -201,15 +198,11 @@ def _planets(out: Tokens, fc: Forecast, scratch: I64, table: F64, board: Board, 
             row[at] = 1.0 if then == seat else 0.0
             row[at + 1] = 1.0 if then >= 0 and then != seat else 0.0
             row[at + 2] = _log(table, fc.ships_at[m, p])
-        scratch[_LACKS, p] = 0
-        scratch[_FALLS, p] = NEVER
         row[19] = 1.0
         if owner == seat:
-            row[17] = _log(table, scratch[_FREE, p])
+            row[17] = _log(table, spares[p])
             lacks, since, _ = shortfall(fc, p, seat, 0, fc.span[TICKS])
             if lacks > 0:
-                scratch[_LACKS, p] = lacks
-                scratch[_FALLS, p] = since
                 row[18] = _log(table, lacks)
                 row[19] = since / _AHEAD
         top = 0
@@ -226,7 +219,7 @@ def _planets(out: Tokens, fc: Forecast, scratch: I64, table: F64, board: Board, 
 
 @kernel
 def _pairs(
-    out: Tokens, fc: Forecast, scratch: I64, eta: I64, table: F64,
+    out: Tokens, fc: Forecast, spares: I64, eta: I64, table: F64,
     board: Board, paths: PathTable, state: State, seat: int, own: I64,
 ) -> None:  # fmt: skip
     n = fc.span[PLANETS]
@@ -244,12 +237,12 @@ def _pairs(
             if eta[i, dst] > 0:
                 first = min(first, eta[i, dst])
         for i in range(len(own)):
-            _pair(out, fc, scratch, eta, table, state, seat, own, i, dst, first)
+            _pair(out, fc, spares, eta, table, state, seat, own, i, dst, first)
 
 
 @inlined
 def _pair(
-    out: Tokens, fc: Forecast, scratch: I64, etas: I64, table: F64, state: State, seat: int, own: I64,
+    out: Tokens, fc: Forecast, spares: I64, etas: I64, table: F64, state: State, seat: int, own: I64,
     i: int, dst: int, first: int,
 ) -> None:  # fmt: skip
     src = own[i]
@@ -261,7 +254,7 @@ def _pair(
     clear = etas[i, dst] > 0
     sight = eta <= fc.span[TICKS] and eta < fc.gone[dst]
     have = fc.ships[src]
-    free = scratch[_FREE, src]
+    free = spares[src]
     row[1] = min(eta, _AHEAD) / _AHEAD
     row[2] = math.exp(-eta / _SOON)
     row[3] = 0.0 if clear else 1.0
@@ -287,7 +280,7 @@ def _pair(
     others = 0
     for k in range(len(own)):
         if k != i and 0 < etas[k, dst] <= eta + _GROUP:
-            others += scratch[_FREE, own[k]]
+            others += spares[own[k]]
     row[14] = _log(table, others)
     row[15] = 1.0 if 0 < need <= others + free else 0.0
     if clear and have >= 1:
