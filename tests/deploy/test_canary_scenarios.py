@@ -13,6 +13,7 @@ import pytest
 from td_loop.deploy.canary import store
 from td_loop.deploy.canary.machine import Stage
 from td_loop.deploy.canary.observation import Observation
+from td_loop.deploy.canary.serving import ServingError
 from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.routing.contract import RouterError
 from td_loop.errors import Interrupted
@@ -291,6 +292,22 @@ def test_a_word_for_another_release_is_no_word(tmp_path: Path) -> None:
     b.street.at(300, lambda: store.ask(tmp_path, store.Request("abort", 7)))
     assert b.begin(SAME).run() is Stage.PROMOTED
     assert store.asked(tmp_path, "abort") is None
+
+
+def test_a_promotion_that_not_all_processes_have_made_is_none_yet(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    promote, policies, asked = b.street.serving.promote, b.street.serving.policies, list[str]()
+
+    def promote_late(sha256: str) -> None:
+        asked.append(sha256)
+        if len(asked) == 1:
+            promote(sha256)
+            raise ServingError("server processes [1] do not serve revision 5; see their log")
+
+    b.street.serving.promote = promote_late  # type: ignore[method-assign]
+    b.street.serving.policies = lambda: replace(policies(), settled=len(asked) != 1)  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert asked == [SAME, SAME]
 
 
 def test_an_abort_that_comes_after_the_promotion_is_told_so_and_rolls_nothing_back(tmp_path: Path) -> None:

@@ -27,13 +27,14 @@ from td_loop.deploy.server.http import App
 from td_loop.deploy.server.inference import NoMoves, Question, infer
 from td_loop.deploy.server.ledger import Redeemed
 from td_loop.deploy.server.loading import Loaded, Loading
-from td_loop.deploy.server.policies import Named, Policies, publish
+from td_loop.deploy.server.policies import Named, Policies, as_json, publish
 from td_loop.deploy.server.pool import Pool
 from td_loop.deploy.server.service import Decision, Request, Service, Serving
 from td_loop.deploy.server.watch import Watch
 from td_loop.deploy.server.watched import Watched
 from td_loop.deploy.traffic import Traffic
 from td_loop.errors import DataError, Refused
+from td_loop.files import write_json
 from td_loop.games.served import Inputs, Tensor
 from td_loop.policy.artefact import Artefact
 from tests.deploy.served_faulty import GAME as FAULTY
@@ -206,14 +207,10 @@ def test_when_every_thread_hangs_the_rule_answers_at_once_and_the_other_policy_d
 
 
 class Untold(type(GAME)):  # type: ignore[misc]
-    """The toy game, whose actions cannot be told to a client, or only as what is no JSON."""
-
-    moves: Any = None
+    """The toy game, whose actions cannot be told to a client."""
 
     def answer(self, action: Any) -> list[list[Any]]:
-        if self.moves is None:
-            raise OverflowError("to order")
-        return [[self.moves]]
+        raise OverflowError("to order")
 
 
 def test_an_action_that_cannot_be_told_is_answered_by_the_rule(rig: Rig) -> None:
@@ -226,9 +223,7 @@ def test_an_action_that_cannot_be_told_is_answered_by_the_rule(rig: Rig) -> None
 def test_a_5xx_answer_is_an_error_of_the_subset_that_was_to_answer(
     rig: Rig, subset: Subset, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    game = Untold()
-    game.moves = object()
-    service = rig.start(rig.policy("a", decided, game), rig.policy("b", decided, game))
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
     app = App(service, Control(rig.folder, service.traffic, lambda: [0], lambda _: None))
     answers: list[int] = []
 
@@ -237,6 +232,8 @@ def test_a_5xx_answer_is_an_error_of_the_subset_that_was_to_answer(
             return orjson.dumps({"episode": "e", "observation": observation()})
 
         def response_bytes(self, status: int, headers: Any, body: bytes) -> None:
+            if status == 200:
+                raise RuntimeError("to order")
             answers.append(status)
 
     headers = {"content-length": "99", SUBSET_HEADER: subset}
@@ -244,7 +241,7 @@ def test_a_5xx_answer_is_an_error_of_the_subset_that_was_to_answer(
     run(app.__rsgi__(scope, Protocol()))
     assert answers == [500]
     assert {s: rig.count(s, "errors") for s in SUBSETS} == {s: float(s == subset) for s in SUBSETS}
-    assert "not JSON serializable" in capsys.readouterr().err
+    assert "RuntimeError: to order" in capsys.readouterr().err
 
 
 def test_a_process_that_goes_on_does_without_a_canary_that_was_rolled_back(
@@ -262,6 +259,19 @@ def test_a_process_that_goes_on_does_without_a_canary_that_was_rolled_back(
     assert (found.revision, found.stable.named, found.canary) == (3, named[0], None)
     assert "going on without a canary" in capsys.readouterr().err
     found.stable.pool.close()
+
+
+def test_a_promotion_that_a_kill_cut_short_is_made_when_it_is_asked_for_again(tmp_path: Path) -> None:
+    with contextlib.closing(Traffic.open(tmp_path)) as traffic:
+        before = publish(tmp_path, traffic, Policies(0, Named("/a", "a"), Named("/b", "b")), 500)
+        promoted = replace(before, revision=before.revision + 1, stable=Named("/b", "b"), canary=None)
+        write_json(tmp_path / "policies.json", as_json(promoted))
+        control = Control(tmp_path, traffic, lambda: [traffic.read().revision], lambda _: None)
+        found = run(control.promote({"sha256": "b"}))
+        assert found["processes"] == [found["revision"]]
+        assert (found["stable"]["sha256"], traffic.read().canary_weight_bp) == ("b", 0)
+        again = run(control.promote({"sha256": "b"}))
+        assert again["revision"] == found["revision"]
 
 
 def test_who_publishes_the_same_canary_again_undoes_no_rollback_that_came_between(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def promote(world: World, record: Record, release: Release) -> Release:
     Raises:
         RouterError, ServingError: not all of it is done yet.
     """
-    if world.serving.policies().stable != release.sha256:
+    policies = world.serving.policies()
+    if policies.stable != release.sha256 or not policies.settled:
         world.serving.promote(release.sha256)
     # Both subsets have the same policy now: which of them answers makes no difference.
     world.router.set(0.0)

@@ -130,8 +130,10 @@ class Control:
             policies = self._wanted()
             meant = wanted.get("sha256")
             if policies.canary is None:
-                if meant is not None and meant == policies.stable.sha256:
-                    return await self.policies({})  # asked twice
+                if meant is not None and meant == policies.stable.sha256:  # asked twice
+                    if all(revision == policies.revision for revision in self._ready()):
+                        return await self.policies({})
+                    return await self._publish(policies, 0)  # a process was killed before all heard of it
                 raise Problem(409, "there is no canary that could be promoted")
             if meant is not None and meant != policies.canary.sha256:
                 raise Problem(409, f"the canary is {policies.canary.sha256}, not {meant!r:.80}")

@@ -99,7 +99,7 @@ def publish(folder: Path, traffic: Traffic, policies: Policies, weight_bp: int |
         before = read_policies(folder)
         revision = max(traffic.read().revision, 0 if before is None else before.revision)
         new = replace(policies, revision=revision % (_REVISIONS - 1) + 1)
-        write_json(folder / FILE, _as_json(new))
+        write_json(folder / FILE, as_json(new))
 
         def changed(s: TrafficState) -> TrafficState:
             weight = s.canary_weight_bp if weight_bp is None else weight_bp
@@ -109,7 +109,9 @@ def publish(folder: Path, traffic: Traffic, policies: Policies, weight_bp: int |
         return new
 
 
-def _as_json(policies: Policies) -> dict[str, Any]:
+def as_json(policies: Policies) -> dict[str, Any]:
+    """What `policies.json` holds."""
+
     def named(x: Named | None) -> dict[str, str] | None:
         return None if x is None else {"path": x.path, "sha256": x.sha256}
 
