@@ -294,6 +294,23 @@ def test_a_word_for_another_release_is_no_word(tmp_path: Path) -> None:
     assert store.asked(tmp_path, "abort") is None
 
 
+def test_a_canary_that_not_all_processes_have_gets_no_traffic_yet(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    load, policies, loads = b.street.serving.load_canary, b.street.serving.policies, list[bool]()
+
+    def load_late(path: str, *, shadow: bool) -> None:
+        load(path, shadow=shadow)
+        loads.append(shadow)
+        assert b.street.router.weight == 0
+        if len(loads) in (1, 3):
+            raise ServingError("server processes [1] do not serve revision 5; see their log")
+
+    b.street.serving.load_canary = load_late  # type: ignore[method-assign]
+    b.street.serving.policies = lambda: replace(policies(), settled=len(loads) not in (1, 3))  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert loads == [True, True, False, False]
+
+
 def test_a_promotion_that_not_all_processes_have_made_is_none_yet(tmp_path: Path) -> None:
     b = bench(tmp_path)
     promote, policies, asked = b.street.serving.promote, b.street.serving.policies, list[str]()

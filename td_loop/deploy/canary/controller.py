@@ -164,7 +164,8 @@ class Controller:
             if world.router.read() != 0:
                 self._record.note(self.release, "the canary had traffic before the release began: set to 0 %")
                 world.router.set(0.0)
-            if (loaded := world.serving.policies()).canary != self.release.sha256 or loaded.shadow != shadow:
+            loaded = world.serving.policies()
+            if (loaded.canary, loaded.shadow, loaded.settled) != (self.release.sha256, shadow, True):
                 world.serving.load_canary(self.release.path, shadow=shadow)
                 loaded = world.serving.policies()
             if loaded.canary != self.release.sha256:
@@ -299,7 +300,7 @@ class Controller:
         if not self._loaded:
             shadow = release.stage is Stage.SHADOW
             policies = world.serving.policies()
-            if (policies.canary, policies.shadow) != (release.sha256, shadow):
+            if (policies.canary, policies.shadow, policies.settled) != (release.sha256, shadow, True):
                 if world.router.read() == release.weight:
                     self._weighed = False  # a server gives a canary that is new to it no traffic
                 world.serving.load_canary(release.path, shadow=shadow)
