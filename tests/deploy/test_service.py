@@ -319,6 +319,22 @@ def test_a_canary_in_shadow_answers_for_nobody_and_is_counted_as_its_own(rig: Ri
     assert rig.count("canary", "entropy_count") == rig.count("stable", "entropy_count") == 4
 
 
+def test_a_canary_in_shadow_answers_nobody_whatever_weight_or_router_say(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", undecided), shadow=True)
+    service.traffic.set(10_000)
+
+    async def both() -> None:
+        for told in (None, "canary"):
+            decision = await ask(service, f"{told}", told=told)
+            assert (decision.subset, decision.moves) == ("stable", [[0, 2], [1, 2]])
+        while service._shadows:
+            await asyncio.sleep(0.001)
+
+    run(both())
+    assert rig.count("canary", "episodes") == 0
+    assert rig.count("canary", "requests") == 2
+
+
 def test_a_broken_canary_in_shadow_is_counted_and_does_no_harm(rig: Rig) -> None:
     service = rig.start(rig.policy("a", decided), rig.policy("b", raises), shadow=True)
 

@@ -172,12 +172,7 @@ class Service:
             self.counters.add(cells.episodes)
         if reason:
             self.counters.add(cells.fallbacks[reason])
-        if (
-            inferred is not None
-            and serving.shadow
-            and traffic.canary_weight_bp == 0
-            and serving.canary is not None
-        ):
+        if inferred is not None and serving.shadow and serving.canary is not None:
             self._shadow(serving.canary, question, inferred)
         name = DecisionId(
             self.ledger.id,
@@ -209,8 +204,9 @@ class Service:
         """Subset, key of the episode, whether it was moved, and whether it is new."""
         key, now = episode_key(request.episode), self._wall_clock()
         known = self.episodes.get(key, now) or self._from_previous(request.previous, key)
-        # Until this process has followed, whatever the split means by its canary is not there.
-        canary = serving.canary if serving.revision == traffic.revision else None
+        # Until this process has followed, what the split means by its canary is not there; nor is one in shadow
+        # for anybody, whatever a router or a weight that was set by hand may say.
+        canary = None if serving.shadow or serving.revision != traffic.revision else serving.canary
         stable, salt = policy_tag(serving.stable.named.sha256), "" if canary is None else canary.named.sha256
         choice = Choice(traffic.canary_weight_bp, salt, stable, policy_tag(salt) if salt else None)
         to = assign(request.episode, choice, known, request.told)
