@@ -311,6 +311,20 @@ def test_a_canary_that_not_all_processes_have_gets_no_traffic_yet(tmp_path: Path
     assert loads == [True, True, False, False]
 
 
+def test_an_artefact_that_was_replaced_after_shadow_gets_no_traffic(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    load = b.street.serving.load_canary
+
+    def load_what_is_there(path: str, *, shadow: bool) -> None:
+        load(path if shadow else f"/policies/{BAD}", shadow=shadow)
+
+    b.street.serving.load_canary = load_what_is_there  # type: ignore[method-assign]
+    b.street.at(400, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert set(b.street.router.set_to) == {0.0}
+    assert any("after it was to load" in x.reason for x in b.lines() if x.event == "hold")
+
+
 def test_a_promotion_that_not_all_processes_have_made_is_none_yet(tmp_path: Path) -> None:
     b = bench(tmp_path)
     promote, policies, asked = b.street.serving.promote, b.street.serving.policies, list[str]()

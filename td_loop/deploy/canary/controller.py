@@ -166,11 +166,7 @@ class Controller:
                 world.router.set(0.0)
             loaded = world.serving.policies()
             if (loaded.canary, loaded.shadow, loaded.settled) != (self.release.sha256, shadow, True):
-                world.serving.load_canary(self.release.path, shadow=shadow)
-                loaded = world.serving.policies()
-            if loaded.canary != self.release.sha256:
-                what = loaded.canary[:12] or "none"
-                raise ServingError(f"the server's canary is {what} after it was to load {self.release.path}")
+                self._load(shadow)
         except (RouterError, ServingError) as e:
             if isinstance(e, ServingError) and e.is_final:
                 evidence = {"triggers": ["server"], "findings": [], "refuse": False}
@@ -303,12 +299,24 @@ class Controller:
             if (policies.canary, policies.shadow, policies.settled) != (release.sha256, shadow, True):
                 if world.router.read() == release.weight:
                     self._weighed = False  # a server gives a canary that is new to it no traffic
-                world.serving.load_canary(release.path, shadow=shadow)
+                self._load(shadow)
             self._loaded = True
         if not self._weighed:
             world.router.set(release.weight)
             self._weighed = True
             self.release = replace(release, weight_since=world.clock.now())
+
+    def _load(self, shadow: bool) -> None:
+        """Have the server load the canary.
+
+        Raises:
+            ServingError: it did not, or what lies at its path by now is another artefact.
+        """
+        self._world.serving.load_canary(self.release.path, shadow=shadow)
+        found = self._world.serving.policies().canary
+        if found != self.release.sha256:
+            what = found[:12] or "none"
+            raise ServingError(f"the server's canary is {what} after it was to load {self.release.path}")
 
     # --- making moves --------------------------------------------------------------------------------------------
 
