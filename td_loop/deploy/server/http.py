@@ -23,7 +23,7 @@ from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER,
 from td_loop.deploy.server import exposition
 from td_loop.deploy.server.control import Control
 from td_loop.deploy.server.ledger import Redeemed
-from td_loop.deploy.server.problem import Problem
+from td_loop.deploy.server.problem import Fault, Problem
 from td_loop.deploy.server.service import Decision, Request, Service
 from td_loop.errors import DataError
 
@@ -76,10 +76,15 @@ class App:
             _json(proto, e.status, {"error": str(e)})
         except DataError as e:
             _json(proto, 400, {"error": str(e)})
+        except Fault as e:
+            self._broke(proto, e.subset, e.__cause__ or e)
         except Exception as e:
-            traceback.print_exc(file=sys.stderr)
-            self._service.failed()
-            _json(proto, 500, {"error": f"a fault of the server's own: {type(e).__name__}"})
+            self._broke(proto, "stable", e)
+
+    def _broke(self, proto: Protocol, subset: Subset, e: BaseException) -> None:
+        traceback.print_exception(e, file=sys.stderr)
+        self._service.failed(subset)
+        _json(proto, 500, {"error": f"a fault of the server's own: {type(e).__name__}"})
 
     def _find(self, scope: Scope) -> Handler:
         methods = self._routes.get(scope.path)
@@ -95,7 +100,10 @@ class App:
         body = await _body(scope, proto)
         arrived = asyncio.get_running_loop().time()
         decision = await self._service.decide(self._request(scope.headers, body), arrived)
-        _answer(scope, proto, decision)
+        try:
+            _answer(scope, proto, decision)
+        except Exception as e:  # moves that are no JSON, say
+            raise Fault(decision.subset) from e
         self._service.written(decision, asyncio.get_running_loop().time() - arrived)
 
     def _request(self, headers: Any, body: bytes) -> Request:
