@@ -453,3 +453,48 @@ def test_a_canary_with_too_few_rewards_waits(tmp_path: Path) -> None:
     assert b.lines()[-1].before is Stage.ROLLING_BACK
     assert max(b.street.router.set_to) == 5.0
     assert any("of 50 canary rewards" in line for line in b.heard.shown)
+
+
+def test_a_postmortem_that_fails_does_not_keep_a_rollback_from_its_end(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(error=0.2))
+
+    def fails(_folder: Path, _line: store.Line) -> None:
+        raise KeyError("no such figure")
+
+    controller = b.begin(BAD)
+    controller._world = replace(controller._world, postmortem=fails)
+    assert controller.run() is Stage.ROLLED_BACK
+    assert any(x.reason == "no postmortem: KeyError: 'no such figure'" for x in b.lines())
+
+
+def test_a_canary_that_a_server_has_forgotten_is_loaded_again_to_be_promoted(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    serving = b.street.serving
+    promote = serving.promote
+
+    def forgets(sha256: str) -> None:
+        serving.promote = promote  # type: ignore[method-assign]
+        serving.canary = ""
+        raise ServingError("the server was restarted")
+
+    serving.promote = forgets  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert (serving.stable, serving.canary, serving.loads) == (SAME, "", 3)
+
+
+def test_a_controller_that_takes_over_goes_on_where_the_other_was(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(100, partial(setattr, b.street, "source_down", True))
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    b.street.at(200, killed)
+    with pytest.raises(KeyboardInterrupt):
+        b.begin(SAME).run()
+    b.street.source_down = False
+    resumed = b.resume()
+    assert resumed is not None
+    assert resumed.run() is Stage.PROMOTED
+    assert [x.reason for x in b.lines() if x.event == "resumed"] == ["a controller goes on, in stage canary"]
+    assert b.resume() is None

@@ -75,6 +75,7 @@ class Controller:
         self._pause = BREAK_S
         self._is_new = True
         self._withdrawn = False  # the router has read back 0 in a rollback
+        self._has_gone_on = False
         self._unwritten: store.Line | None = None
 
     @classmethod
@@ -150,6 +151,9 @@ class Controller:
         self._record.append(line)
 
     def _go_on(self) -> None:
+        if self._is_new or self._has_gone_on:
+            return
+        self._has_gone_on = True
         what = f"a controller goes on, in stage {self.release.stage}"
         self._record.note(self.release, what, event=Event.RESUMED)
         self._record.tell_again(self.release)
@@ -228,8 +232,7 @@ class Controller:
     def _withdraw(self) -> None:
         tries = ending.take_traffic(self._world)
         self._withdrawn = True
-        if not self._is_new:
-            self._go_on()
+        self._go_on()
         self.release = ending.withdraw(self._world, self._record, self.release, self._unwritten, tries)
         self._save()
 
