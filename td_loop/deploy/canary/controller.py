@@ -74,8 +74,8 @@ class Controller:
         self._warned: list[str] = []
         self._pause = BREAK_S
         self._is_new = True
-        self._withdrawn = False  # the router has read back 0 in a rollback
         self._has_gone_on = False
+        self._withdrawn = False  # the router has read back 0 in a rollback
         self._unwritten: store.Line | None = None
 
     @classmethod

@@ -65,7 +65,7 @@ def withdraw(world: World, record: Record, release: Release, unwritten: store.Li
     _unload(world, record, release)
     try:
         world.postmortem(world.folder, cause)
-    except Exception as e:  # whatever is wrong with it, the rollback comes to its end
+    except Exception as e:  # whatever a look at a broken artefact raises: the release has to end all the same
         record.note(release, f"no postmortem: {type(e).__name__}: {e}")
     return _end(world, record, release, Stage.ROLLED_BACK, release.reason)
 
@@ -77,9 +77,9 @@ def promote(world: World, record: Record, release: Release) -> Release:
         RouterError, ServingError: not all of it is done yet.
     """
     policies = world.serving.policies()
-    if release.sha256 not in (policies.stable, policies.canary):  # the server has begun anew since
-        world.serving.load_canary(release.path, shadow=False)
     if policies.stable != release.sha256 or not policies.settled:
+        if release.sha256 not in {policies.stable, policies.canary}:  # the server has begun anew since
+            world.serving.load_canary(release.path, shadow=False)
         world.serving.promote(release.sha256)
     # Both subsets have the same policy now: which of them answers makes no difference.
     world.router.set(0.0)
