@@ -76,10 +76,11 @@ def fsync_dir(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path, size: int | None = None, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Yield a binary file that becomes `path` when the block ends well, and vanishes when it does not.
 
-    `size` is how many bytes will be written, where that is known, for the message about a full disk.
+    `size` is how many bytes will be written, where that is known, for the message about a full disk. Nobody but
+    its owner may read a `private` one, at no moment.
 
     Raises:
         StorageError: the disk is full, read-only or failing.
@@ -93,7 +94,8 @@ def atomic_file(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
                 yield f
                 f.flush()
                 os.fsync(f.fileno())
-            temporary.chmod(0o666 & ~_umask())
+            if not private:  # mkstemp's own mode is 0600
+                temporary.chmod(0o666 & ~_umask())
             fence.check()
             temporary.replace(path)
         except BaseException:

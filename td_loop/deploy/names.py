@@ -17,8 +17,8 @@ SUBSETS: tuple[Subset, ...] = ("stable", "canary")
 
 # Rewards, with the subset in the name: rl_reward_canary_sum, rl_reward_canary_count, ...
 REWARD = "rl_reward_{subset}"
-REWARD_SUFFIXES = ("count", "sum", "positive_sum", "negative_sum", "squares_sum")
-"""`sum` is a gauge, the others are counters (`negative_sum` of absolute values)."""
+"""With `_sum`, a gauge, and the counters `_count`, `_positive_sum`, `_negative_sum` (of absolute values) and
+`_squares_sum`."""
 
 # Everything below has the label "subset".
 REWARDS_OF_FALLBACKS = "rl_reward_fallback_total"

@@ -69,8 +69,8 @@ class Exporter:
             n = self.values.get("n", 100.0) * factor
             for place, value in (
                 (cells.requests, n),
-                (cells.fallbacks["timeout"], n / 50),
-                (cells.errors, n / 100),
+                (cells.fallbacks["timeout"], n / 500),
+                (cells.errors, n * self.values.get(f"errors of {subset}", 0.01)),
                 (cells.episodes, n / 10),
                 (cells.seconds.buckets, n),
                 (cells.reward_count, n / 2),
@@ -80,7 +80,7 @@ class Exporter:
                 (cells.entropy_sum, 1.2 * n),
                 (cells.entropy_count, n),
                 (cells.replayed, n / 5),
-                (cells.differing, n / 500),
+                (cells.differing, n / 5000),
             ):
                 totals[place] = value
         totals[counters.ENGINE.cpu] = 12.5
@@ -137,7 +137,7 @@ def expected(n: float, sha256: str = "a" * 64) -> Counts:
     """What a source makes of an exporter's counters after n requests of a subset."""
     return Counts(
         n,
-        {reason: n / 50 if reason == "timeout" else 0.0 for reason in FALLBACK_REASONS},
+        {reason: n / 500 if reason == "timeout" else 0.0 for reason in FALLBACK_REASONS},
         n / 100,
         n / 10,
         n / 2,
@@ -148,6 +148,6 @@ def expected(n: float, sha256: str = "a" * 64) -> Counts:
         1.2 * n,
         n,
         n / 5,
-        n / 500,
+        n / 5000,
         sha256=sha256,
     )

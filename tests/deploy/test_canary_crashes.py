@@ -46,8 +46,8 @@ def check(folder: Path, where: str, stage: Stage) -> None:
         ("bad", Stage.ROLLED_BACK, Kind.KILL, 4),
         ("bad", Stage.ROLLED_BACK, Kind.EIO, 3),
         ("bad", Stage.ROLLED_BACK, Kind.ENOSPC, 3),
-        ("good", Stage.PROMOTED, Kind.KILL, 3),
-        ("good", Stage.PROMOTED, Kind.EIO, 7),
+        ("good", Stage.PROMOTED, Kind.KILL, 5),
+        ("good", Stage.PROMOTED, Kind.EIO, 9),
     ],
 )
 def test_a_fault_at_any_change_delays_a_release_and_never_turns_it(

@@ -251,6 +251,22 @@ def test_no_news_is_counted_once() -> None:
     assert evidence.take(second, SETTINGS, LIVE) is evidence
 
 
+def test_a_clock_that_goes_back_is_no_silence_and_holds_once() -> None:
+    first = Observation(5000.0, 0.0, counts(0), counts(0), ("a",))
+    evidence = Evidence().take(first, SETTINGS, LIVE)
+    back = Observation(1000.0, 0.0, counts(1900), counts(100), ("a",))
+    evidence = evidence.take(back, SETTINGS, LIVE)
+    verdict = judge(evidence, back, SETTINGS, LIVE, SHA)
+    assert (verdict.outcome, verdict.findings[0].trigger) == (Outcome.HOLD, "reset")
+    later = Observation(1001.0, 0.0, counts(3800), counts(200), ("a",))
+    evidence = evidence.take(later, SETTINGS, LIVE)
+    assert judge(evidence, later, SETTINGS, LIVE, SHA).outcome is Outcome.FINE
+    assert evidence.stage["canary requests"] == 100.0
+    silent = replace(later, time=1001.0 + SETTINGS.watch.quiet_s)
+    evidence = evidence.take(silent, SETTINGS, LIVE)
+    assert "no requests" in [f.trigger for f in judge(evidence, silent, SETTINGS, LIVE, SHA).findings]
+
+
 def test_tests_begin_anew_every_few_minutes_and_their_number_is_bounded() -> None:
     evidence = Evidence()
     for k in range(40):

@@ -13,7 +13,10 @@ import pytest
 from td_loop.deploy.canary import store
 from td_loop.deploy.canary.machine import Stage
 from td_loop.deploy.canary.observation import Observation
+from td_loop.deploy.canary.serving import ServingError
 from td_loop.deploy.canary.settings import CanarySettings
+from td_loop.deploy.routing.contract import RouterError
+from td_loop.errors import Interrupted
 from tests.deploy.canary_world import BAD, GOOD, QUICK, SAME, START, Bench, Policy, Street, bench
 
 
@@ -158,6 +161,20 @@ def test_a_server_that_begins_anew_is_noticed_and_nothing_is_concluded_from_its_
     assert b.street.serving.loads == 3  # in shadow, live, and after the restart
 
 
+def test_episodes_are_not_held_against_a_canary_that_a_new_server_does_not_have_yet(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+
+    def restart() -> None:
+        b.street.restart()
+        b.street.serving.unload_canary()
+        b.street.serving.down = True
+
+    b.street.at(300, restart)
+    b.street.at(600, lambda: setattr(b.street.serving, "down", False))
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert "server" in [t for x in b.lines() if x.event == "hold" for t in x.evidence["triggers"]]
+
+
 def test_a_rollback_waits_for_a_router_that_is_down_and_says_so(tmp_path: Path) -> None:
     b = bench(tmp_path, Policy(reward=0.5))
     b.street.policies[BAD] = Policy()
@@ -195,6 +212,21 @@ def test_weights_changed_by_hand_hold_and_are_left_alone_until_approved(tmp_path
     events = [str(x.event) for x in b.lines() if x.event not in ("weigh", "note")]
     assert events[events.index("by_hand") :][:4] == ["by_hand", "hold", "approve", "go_on"]
     assert "sample ratio" not in str([x.reason for x in b.lines()])
+
+
+def test_episodes_are_not_held_against_a_weight_that_the_router_would_not_take(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    takes = b.street.router.set
+
+    def refuses(canary: float) -> float:
+        if 200 < b.street.now_s - START < 500:
+            raise RouterError("somebody else sets it")
+        return takes(canary)
+
+    b.street.router.set = refuses  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    held = next(x for x in b.lines() if x.event == "hold")
+    assert (held.evidence["triggers"], b.street.biased) == (["router"], 0.0)
 
 
 def test_weights_set_to_zero_by_hand_are_not_raised_again_without_a_word(tmp_path: Path) -> None:
@@ -262,6 +294,127 @@ def test_a_word_for_another_release_is_no_word(tmp_path: Path) -> None:
     assert store.asked(tmp_path, "abort") is None
 
 
+def test_a_canary_that_not_all_processes_have_gets_no_traffic_yet(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    load, policies, loads = b.street.serving.load_canary, b.street.serving.policies, list[bool]()
+
+    def load_late(path: str, *, shadow: bool) -> None:
+        load(path, shadow=shadow)
+        loads.append(shadow)
+        assert b.street.router.weight == 0
+        if len(loads) in (1, 3):
+            raise ServingError("server processes [1] do not serve revision 5; see their log")
+
+    b.street.serving.load_canary = load_late  # type: ignore[method-assign]
+    b.street.serving.policies = lambda: replace(policies(), settled=len(loads) not in (1, 3))  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert loads == [True, True, False, False]
+
+
+def test_an_artefact_that_was_replaced_after_shadow_gets_no_traffic(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    load = b.street.serving.load_canary
+
+    def load_what_is_there(path: str, *, shadow: bool) -> None:
+        load(path if shadow else f"/policies/{BAD}", shadow=shadow)
+
+    b.street.serving.load_canary = load_what_is_there  # type: ignore[method-assign]
+    b.street.at(400, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert set(b.street.router.set_to) == {0.0}
+    assert any("after it was to load" in x.reason for x in b.lines() if x.event == "hold")
+
+
+def test_a_promotion_that_not_all_processes_have_made_is_none_yet(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    promote, policies, asked = b.street.serving.promote, b.street.serving.policies, list[str]()
+
+    def promote_late(sha256: str) -> None:
+        asked.append(sha256)
+        if len(asked) == 1:
+            promote(sha256)
+            raise ServingError("server processes [1] do not serve revision 5; see their log")
+
+    b.street.serving.promote = promote_late  # type: ignore[method-assign]
+    b.street.serving.policies = lambda: replace(policies(), settled=len(asked) != 1)  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert asked == [SAME, SAME]
+
+
+def test_an_abort_that_comes_after_the_promotion_is_told_so_and_rolls_nothing_back(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    promote = b.street.serving.promote
+
+    def promote_and_fall(sha256: str) -> None:
+        """The server does it; then the router is down for a while, and a person loses patience."""
+        promote(sha256)
+        b.street.router.down = True
+        now = b.street.now_s - START
+        b.street.at(now + 2, lambda: store.ask(tmp_path, store.Request("abort", 1, refuse=True)))
+        b.street.at(now + 20, lambda: setattr(b.street.router, "down", False))
+
+    b.street.serving.promote = promote_and_fall  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert b.street.serving.stable == SAME
+    assert sum("an abort came too late" in line for line in b.heard.said) == 1
+    assert not store.refusal(tmp_path, SAME)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"release": {}}', '{"release": 1, "weighed": 1, "config": 1, "evidence": 1}']
+)
+def test_a_release_whose_state_is_damaged_goes_on_and_can_be_aborted(tmp_path: Path, content: str) -> None:
+    b = bench(tmp_path)
+
+    def stop() -> None:
+        raise Interrupted(15)
+
+    b.street.at(300, stop)
+    with pytest.raises(Interrupted):
+        b.begin(SAME).run()
+    weight = b.street.router.weight
+    assert weight > 0
+    (tmp_path / store.STATE).write_text(content)
+    store.ask(tmp_path, store.Request("abort", 1))
+    resumed = b.resume()
+    assert resumed is not None
+    assert resumed.release.weight == weight
+    assert resumed.run() is Stage.ROLLED_BACK
+    assert b.street.router.weight == 0
+    assert any("counting begins anew" in line for line in b.heard.said)
+
+
+def test_a_postmortem_that_breaks_keeps_no_release_from_its_end(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+
+    def breaks(_folder: Path, _line: store.Line) -> None:
+        raise ZeroDivisionError("to order")
+
+    b.postmortem = breaks
+    assert b.begin(BAD).run() is Stage.ROLLED_BACK
+    assert "no postmortem: ZeroDivisionError: to order" in [x.reason for x in b.lines() if x.event == "note"]
+
+
+def test_who_stops_a_rollback_that_the_router_does_not_confirm_is_told(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+
+    def stop() -> None:
+        raise Interrupted(15)
+
+    b.street.at(60, lambda: setattr(b.street.router, "down", True))
+    b.street.at(60, lambda: store.ask(tmp_path, store.Request("abort", 1)))
+    b.street.at(90, stop)
+    with pytest.raises(Interrupted):
+        b.begin(BAD).run()
+    assert b.street.router.weight == 5.0
+    assert "stopped before it was known that the canary has no traffic" in b.heard.said[-1]
+    b.street.router.down = False
+    resumed = b.resume()
+    assert resumed is not None
+    assert resumed.run() is Stage.ROLLED_BACK
+    assert b.street.router.weight == 0.0
+
+
 def test_an_artefact_that_the_server_does_not_take_ends_the_release(tmp_path: Path) -> None:
     b = bench(tmp_path)
     assert b.begin("f" * 64).run() is Stage.ROLLED_BACK
@@ -300,3 +453,48 @@ def test_a_canary_with_too_few_rewards_waits(tmp_path: Path) -> None:
     assert b.lines()[-1].before is Stage.ROLLING_BACK
     assert max(b.street.router.set_to) == 5.0
     assert any("of 50 canary rewards" in line for line in b.heard.shown)
+
+
+def test_a_postmortem_that_fails_does_not_keep_a_rollback_from_its_end(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(error=0.2))
+
+    def fails(_folder: Path, _line: store.Line) -> None:
+        raise KeyError("no such figure")
+
+    controller = b.begin(BAD)
+    controller._world = replace(controller._world, postmortem=fails)
+    assert controller.run() is Stage.ROLLED_BACK
+    assert any(x.reason == "no postmortem: KeyError: 'no such figure'" for x in b.lines())
+
+
+def test_a_canary_that_a_server_has_forgotten_is_loaded_again_to_be_promoted(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    serving = b.street.serving
+    promote = serving.promote
+
+    def forgets(sha256: str) -> None:
+        serving.promote = promote  # type: ignore[method-assign]
+        serving.canary = ""
+        raise ServingError("the server was restarted")
+
+    serving.promote = forgets  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert (serving.stable, serving.canary, serving.loads) == (SAME, "", 3)
+
+
+def test_a_controller_that_takes_over_goes_on_where_the_other_was(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.at(100, partial(setattr, b.street, "source_down", True))
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    b.street.at(200, killed)
+    with pytest.raises(KeyboardInterrupt):
+        b.begin(SAME).run()
+    b.street.source_down = False
+    resumed = b.resume()
+    assert resumed is not None
+    assert resumed.run() is Stage.PROMOTED
+    assert [x.reason for x in b.lines() if x.event == "resumed"] == ["a controller goes on, in stage canary"]
+    assert b.resume() is None

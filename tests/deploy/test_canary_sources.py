@@ -79,7 +79,7 @@ def test_both_sources_tell_the_same(source: Source, exporter: Exporter) -> None:
     later = until(source, lambda o: o.canary.requests == 200.0)
     assert later.time > found.time
     assert later.fault(found) == ""
-    assert later.canary.minus(found.canary).fallbacks["timeout"] == 2.0
+    assert later.canary.minus(found.canary).fallbacks["timeout"] == pytest.approx(0.2)
     source.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from td_loop.deploy.server.control import TOKEN_FILE, folder_token
 from td_loop.deploy.server.decision_id import KEY_FILE, DecisionId, Signer, folder_key
 from td_loop.deploy.server.ledger import FILE, Ledger, Redeemed
 
@@ -53,6 +54,8 @@ def test_the_key_of_a_folder_is_made_once_and_is_nobody_elses(tmp_path: Path) ->
     key = folder_key(tmp_path)
     assert folder_key(tmp_path) == key
     assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    folder_token(tmp_path)
+    assert (tmp_path / TOKEN_FILE).stat().st_mode & 0o777 == 0o600
 
 
 Open = Callable[..., Ledger]

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
-from td_loop.deploy.names import SUBSETS, Subset
+from td_loop.deploy.canary import store
+from td_loop.deploy.names import SUBSET_HEADER, SUBSETS, Subset
+from td_loop.deploy.server.control import Control
 from td_loop.deploy.server.counters import CELLS, Counters
 from td_loop.deploy.server.episodes import IDLE_S
+from td_loop.deploy.server.follower import load_all
+from td_loop.deploy.server.http import App
 from td_loop.deploy.server.inference import NoMoves, Question, infer
 from td_loop.deploy.server.ledger import Redeemed
-from td_loop.deploy.server.loading import Loaded
-from td_loop.deploy.server.policies import Named
+from td_loop.deploy.server.loading import Loaded, Loading
+from td_loop.deploy.server.policies import Named, Policies, as_json, publish
 from td_loop.deploy.server.pool import Pool
 from td_loop.deploy.server.service import Decision, Request, Service, Serving
 from td_loop.deploy.server.watch import Watch
 from td_loop.deploy.server.watched import Watched
-from td_loop.errors import DataError
+from td_loop.deploy.traffic import Traffic
+from td_loop.errors import DataError, Refused
+from td_loop.files import write_json
 from td_loop.games.served import Inputs, Tensor
 from td_loop.policy.artefact import Artefact
 from tests.deploy.served_faulty import GAME as FAULTY
 from tests.deploy.served_faulty import ILLEGAL, write_faulty
-from tests.deploy.serving import observation
+from tests.deploy.serving import observation, with_record
 from tests.deploy.toy_policy import write_good
 from tests.deploy.toy_served import GAME
 
@@ -197,6 +206,84 @@ def test_when_every_thread_hangs_the_rule_answers_at_once_and_the_other_policy_d
     assert rig.count("stable", "fallbacks", "busy") == 0
 
 
+class Untold(type(GAME)):  # type: ignore[misc]
+    """The toy game, whose actions cannot be told to a client."""
+
+    def answer(self, action: Any) -> list[list[Any]]:
+        raise OverflowError("to order")
+
+
+def test_an_action_that_cannot_be_told_is_answered_by_the_rule(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided, Untold()))
+    decision = run(ask(service))
+    assert (decision.moves, decision.reason) == (GAME.rule(observation()), "error")
+
+
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_a_5xx_answer_is_an_error_of_the_subset_that_was_to_answer(
+    rig: Rig, subset: Subset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
+    app = App(service, Control(rig.folder, service.traffic, lambda: [0], lambda _: None))
+    answers: list[int] = []
+
+    class Protocol:
+        async def __call__(self) -> bytes:
+            return orjson.dumps({"episode": "e", "observation": observation()})
+
+        def response_bytes(self, status: int, headers: Any, body: bytes) -> None:
+            if status == 200:
+                raise RuntimeError("to order")
+            answers.append(status)
+
+    headers = {"content-length": "99", SUBSET_HEADER: subset}
+    scope = SimpleNamespace(path="/v1/decide", method="POST", headers=headers, client="127.0.0.1:9")
+    run(app.__rsgi__(scope, Protocol()))
+    assert answers == [500]
+    assert {s: rig.count(s, "errors") for s in SUBSETS} == {s: float(s == subset) for s in SUBSETS}
+    assert "RuntimeError: to order" in capsys.readouterr().err
+
+
+def test_a_process_that_goes_on_does_without_a_canary_that_was_rolled_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [
+        Named(str(x.path), x.sha256)
+        for x in (with_record(write_faulty(tmp_path / f"{seed}.onnx", seed)) for seed in (1, 2))
+    ]
+    store.refuse(tmp_path, named[1].sha256, "it lost", 1)
+    policies, how = Policies(3, named[0], named[1]), Loading(tmp_path, threads=1)
+    with pytest.raises(Refused, match="it lost"):
+        load_all(policies, how)
+    found = load_all(policies, how, goes_on=True)
+    assert (found.revision, found.stable.named, found.canary) == (3, named[0], None)
+    assert "going on without a canary" in capsys.readouterr().err
+    found.stable.pool.close()
+
+
+def test_a_promotion_that_a_kill_cut_short_is_made_when_it_is_asked_for_again(tmp_path: Path) -> None:
+    with contextlib.closing(Traffic.open(tmp_path)) as traffic:
+        before = publish(tmp_path, traffic, Policies(0, Named("/a", "a"), Named("/b", "b")), 500)
+        promoted = replace(before, revision=before.revision + 1, stable=Named("/b", "b"), canary=None)
+        write_json(tmp_path / "policies.json", as_json(promoted))
+        control = Control(tmp_path, traffic, lambda: [traffic.read().revision], lambda _: None)
+        found = run(control.promote({"sha256": "b"}))
+        assert found["processes"] == [found["revision"]]
+        assert (found["stable"]["sha256"], traffic.read().canary_weight_bp) == ("b", 0)
+        again = run(control.promote({"sha256": "b"}))
+        assert again["revision"] == found["revision"]
+
+
+def test_who_publishes_the_same_canary_again_undoes_no_rollback_that_came_between(tmp_path: Path) -> None:
+    with contextlib.closing(Traffic.open(tmp_path)) as traffic:
+        policies = publish(tmp_path, traffic, Policies(0, Named("/a", "a"), Named("/b", "b")), 500)
+        publish(tmp_path, traffic, policies, None)
+        assert traffic.read().canary_weight_bp == 500
+        traffic.set(0)
+        publish(tmp_path, traffic, policies, None)
+        assert traffic.read().canary_weight_bp == 0
+
+
 def test_what_is_no_state_is_the_requests_fault(rig: Rig) -> None:
     service = rig.start(rig.policy("a", decided))
     with pytest.raises(DataError, match="observation"):
@@ -230,6 +317,22 @@ def test_a_canary_in_shadow_answers_for_nobody_and_is_counted_as_its_own(rig: Ri
     assert rig.count("canary", "agreeing") == rig.count("canary", "episodes") == 0
     service.tick()
     assert rig.count("canary", "entropy_count") == rig.count("stable", "entropy_count") == 4
+
+
+def test_a_canary_in_shadow_answers_nobody_whatever_weight_or_router_say(rig: Rig) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", undecided), shadow=True)
+    service.traffic.set(10_000)
+
+    async def both() -> None:
+        for told in (None, "canary"):
+            decision = await ask(service, f"{told}", told=told)
+            assert (decision.subset, decision.moves) == ("stable", [[0, 2], [1, 2]])
+        while service._shadows:
+            await asyncio.sleep(0.001)
+
+    run(both())
+    assert rig.count("canary", "episodes") == 0
+    assert rig.count("canary", "requests") == 2
 
 
 def test_a_broken_canary_in_shadow_is_counted_and_does_no_harm(rig: Rig) -> None:

@@ -75,6 +75,7 @@ def abort(
     """
     from td_loop.deploy.canary import store
     from td_loop.deploy.canary.console import Console
+    from td_loop.deploy.canary.machine import Stage
     from td_loop.deploy.canary.run import resume
     from td_loop.errors import RunInUse, UsageError
 
@@ -83,10 +84,12 @@ def abort(
         raise UsageError(f"no release is under way in {folder}")
     store.ask(folder, store.Request("abort", release.number, reason, refuse=refuse))
     try:
-        resume(folder, Console())
+        ended = resume(folder, Console())
     except RunInUse as e:
         typer.echo(f"asked for: {e}")
     else:
+        if ended is Stage.PROMOTED:
+            raise UsageError(f"too late: release {release.number} is the stable policy; serve another one instead")
         typer.echo(f"release {release.number} is withdrawn")
 
 

@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 """Seconds, as `time.perf_counter` counts them."""
 
 WARM_UP_CALLS = 10
-"""Calls after which a loaded policy must be warm; the server makes as many before it says that it is ready."""
+"""Calls after which a loaded policy must be warm; the server makes more before it says that it is ready."""
 _ROUNDS, _CALLS, _LEAST, _ROUND_MS = 3, 500, 100, 3000.0
 
 

@@ -16,6 +16,7 @@ approves. A rollback still sets them to 0.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -41,7 +42,7 @@ from td_loop.deploy.canary.serving import ServingError
 from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.canary.world import BREAK_S, LONGEST_BREAK_S, World, insist
 from td_loop.deploy.routing.contract import RouterError, whole_steps
-from td_loop.errors import Interrupted, StorageError
+from td_loop.errors import DataError, Interrupted, StorageError
 
 ASK_S = 1.0
 """Seconds after which requests of people are looked for again."""
@@ -73,14 +74,19 @@ class Controller:
         self._warned: list[str] = []
         self._pause = BREAK_S
         self._is_new = True
+        self._has_gone_on = False
+        self._withdrawn = False  # the router has read back 0 in a rollback
         self._unwritten: store.Line | None = None
 
     @classmethod
     def resumed(cls, world: World) -> Controller | None:
         """The release in the folder, if there is one that has not ended.
 
+        A damaged canary.json costs the evidence, which is gathered anew: the log says all else, and whoever aborts
+        a release must be able to.
+
         Raises:
-            DataError: state or log are damaged.
+            DataError: the log is damaged.
         """
         lines = store.read_audit(world.folder)
         if not lines or lines[-1].release.stage.over:
@@ -89,10 +95,14 @@ class Controller:
         begin = next(x for x in lines if x.release.number == newest.number).evidence
         self = cls(world, CanarySettings.from_mapping(begin["settings"]), newest, begin["ends"])
         self._is_new, self._config = False, str(begin["config"])
-        saved = store.read_state(world.folder)
-        if saved is None or (old := Release.from_json(saved["release"])).number != newest.number:
+        try:
+            saved = store.read_state(world.folder)
+            if saved is None or (old := Release.from_json(saved["release"])).number != newest.number:
+                return self
+            self.evidence = Evidence.from_json(saved["evidence"])
+        except DataError as e:
+            world.voice.say(f"{e}: what was counted is lost, and counting begins anew")
             return self
-        self.evidence = Evidence.from_json(saved["evidence"])
         if old.seq == newest.seq:
             self.release, self._weighed = old, bool(saved["weighed"])
         elif old.stage is not newest.stage:
@@ -121,7 +131,11 @@ class Controller:
             while not self.release.stage.over:
                 turns.get(self.release.stage, self._turn)()
         except Interrupted:
-            if not self.release.stage.over and self.release.weight > 0:
+            if self.release.stage is Stage.ROLLING_BACK and not self._withdrawn:
+                self._world.voice.say(
+                    "stopped before it was known that the canary has no traffic: run the same command to go on"
+                )
+            elif not self.release.stage.over and self.release.weight > 0:
                 self._world.voice.say(
                     f"stopped with {self.release.weight:g} % of the traffic on the canary, and nobody watches it: "
                     "run the same command to go on, or `td-loop deploy abort`"
@@ -137,6 +151,9 @@ class Controller:
         self._record.append(line)
 
     def _go_on(self) -> None:
+        if self._is_new or self._has_gone_on:
+            return
+        self._has_gone_on = True
         what = f"a controller goes on, in stage {self.release.stage}"
         self._record.note(self.release, what, event=Event.RESUMED)
         self._record.tell_again(self.release)
@@ -151,12 +168,9 @@ class Controller:
             if world.router.read() != 0:
                 self._record.note(self.release, "the canary had traffic before the release began: set to 0 %")
                 world.router.set(0.0)
-            if (loaded := world.serving.policies()).canary != self.release.sha256 or loaded.shadow != shadow:
-                world.serving.load_canary(self.release.path, shadow=shadow)
-                loaded = world.serving.policies()
-            if loaded.canary != self.release.sha256:
-                what = loaded.canary[:12] or "none"
-                raise ServingError(f"the server's canary is {what} after it was to load {self.release.path}")
+            loaded = world.serving.policies()
+            if (loaded.canary, loaded.shadow, loaded.settled) != (self.release.sha256, shadow, True):
+                self._load(shadow)
         except (RouterError, ServingError) as e:
             if isinstance(e, ServingError) and e.is_final:
                 evidence = {"triggers": ["server"], "findings": [], "refuse": False}
@@ -193,7 +207,11 @@ class Controller:
             self._wait()
 
     def _promote(self) -> None:
-        if self._aborted():
+        if self._promoted():  # no weight takes traffic from a policy that is the stable one
+            if store.asked(self._world.folder, "abort") is not None:
+                self._record.note(self.release, "an abort came too late: this is the stable policy already")
+                self._forget("abort")
+        elif self._aborted():
             return
         try:
             self.release = ending.promote(self._world, self._record, self.release)
@@ -204,10 +222,17 @@ class Controller:
         else:
             self._save()
 
+    def _promoted(self) -> bool:
+        """Whether the server is known to have made the canary the stable policy."""
+        try:
+            return self._world.serving.policies().stable == self.release.sha256
+        except ServingError:
+            return False
+
     def _withdraw(self) -> None:
         tries = ending.take_traffic(self._world)
-        if not self._is_new:
-            self._go_on()
+        self._withdrawn = True
+        self._go_on()
         self.release = ending.withdraw(self._world, self._record, self.release, self._unwritten, tries)
         self._save()
 
@@ -228,7 +253,8 @@ class Controller:
         under = Setting(
             release.stage.live,
             release.weight,
-            release.weight_since,
+            # Until the server has the canary and the router the weight, nothing is held against that.
+            release.weight_since if self._loaded and self._weighed else math.inf,
             release.live_since + self.settings.limits.settle_s,
         )
         try:
@@ -273,14 +299,27 @@ class Controller:
         if not self._loaded:
             shadow = release.stage is Stage.SHADOW
             policies = world.serving.policies()
-            if (policies.canary, policies.shadow) != (release.sha256, shadow):
+            if (policies.canary, policies.shadow, policies.settled) != (release.sha256, shadow, True):
                 if world.router.read() == release.weight:
                     self._weighed = False  # a server gives a canary that is new to it no traffic
-                world.serving.load_canary(release.path, shadow=shadow)
+                self._load(shadow)
             self._loaded = True
         if not self._weighed:
             world.router.set(release.weight)
             self._weighed = True
+            self.release = replace(release, weight_since=world.clock.now())
+
+    def _load(self, shadow: bool) -> None:
+        """Have the server load the canary.
+
+        Raises:
+            ServingError: it did not, or what lies at its path by now is another artefact.
+        """
+        self._world.serving.load_canary(self.release.path, shadow=shadow)
+        found = self._world.serving.policies().canary
+        if found != self.release.sha256:
+            what = found[:12] or "none"
+            raise ServingError(f"the server's canary is {what} after it was to load {self.release.path}")
 
     # --- making moves --------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from td_loop.deploy.canary.record import Record
 from td_loop.deploy.canary.serving import ServingError
 from td_loop.deploy.canary.world import BREAK_S, World, insist
 from td_loop.deploy.routing.contract import RouterError
-from td_loop.errors import Interrupted, TdLoopError
+from td_loop.errors import Interrupted
 
 _UNLOAD_TRIES = 3
 
@@ -65,8 +65,8 @@ def withdraw(world: World, record: Record, release: Release, unwritten: store.Li
     _unload(world, record, release)
     try:
         world.postmortem(world.folder, cause)
-    except (TdLoopError, OSError) as e:
-        record.note(release, f"no postmortem: {e}")
+    except Exception as e:  # whatever a look at a broken artefact raises: the release has to end all the same
+        record.note(release, f"no postmortem: {type(e).__name__}: {e}")
     return _end(world, record, release, Stage.ROLLED_BACK, release.reason)
 
 
@@ -76,7 +76,10 @@ def promote(world: World, record: Record, release: Release) -> Release:
     Raises:
         RouterError, ServingError: not all of it is done yet.
     """
-    if world.serving.policies().stable != release.sha256:
+    policies = world.serving.policies()
+    if policies.stable != release.sha256 or not policies.settled:
+        if release.sha256 not in {policies.stable, policies.canary}:  # the server has begun anew since
+            world.serving.load_canary(release.path, shadow=False)
         world.serving.promote(release.sha256)
     # Both subsets have the same policy now: which of them answers makes no difference.
     world.router.set(0.0)
@@ -96,6 +99,8 @@ def _unload(world: World, record: Record, release: Release) -> None:
     for n in range(1, _UNLOAD_TRIES + 1):
         try:
             world.serving.unload_canary()
+            if world.serving.policies().stable == release.sha256:
+                record.note(release, "it is the server's stable policy: it was promoted before; serve another")
         except ServingError as e:
             if n == _UNLOAD_TRIES:
                 record.note(release, f"the server keeps the canary loaded, without traffic: {e}")

@@ -203,11 +203,14 @@ class Evidence:
         What came between is counted if both can be compared. If not, it is lost, and counting goes on from here.
         """
         before = self.last
-        if before is not None and now.time <= before.time:
+        if before is not None and now.time == before.time:
             return self
         fault = "" if before is None else now.fault(before)
+        if before is not None and now.time < before.time:  # else nothing would be counted until it has caught up
+            fault = fault or "the clock of the counters went back"
         if before is None or fault:
-            seen = self.seen or {f"{who} {what}": now.time for who in _WHO for what in _WHAT}
+            seen = {f"{who} {what}": now.time for who in _WHO for what in _WHAT}
+            seen |= {key: min(t, now.time) for key, t in self.seen.items()}
             return replace(self, last=now, reset=fault, seen=seen)
         canary, stable = now.canary.minus(before.canary), now.stable.minus(before.stable)
         marks, started = self.marks, self.started

@@ -76,7 +76,10 @@ def _policies(found: Any) -> Policies:
     try:
         canary = found["canary"]
         return Policies(
-            found["stable"]["sha256"], "" if canary is None else canary["sha256"], bool(found["shadow"])
+            found["stable"]["sha256"],
+            "" if canary is None else canary["sha256"],
+            bool(found["shadow"]),
+            all(revision == found["revision"] for revision in found["processes"]),
         )
     except (LookupError, TypeError) as e:
         raise ServingError(f"the server's list of policies is of another kind than expected ({e!r})") from e

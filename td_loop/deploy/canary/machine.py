@@ -84,7 +84,7 @@ class Release:
         seq: number of the last line of the audit log that this knows of.
         stage: where it stands.
         weight: the canary's percentage that the router was last told.
-        weight_since: when that was, Unix seconds.
+        weight_since: when the router had it, Unix seconds; in the audit log, when it was decided.
         live_since: when the canary got its first traffic; 0 before.
         progress_s: seconds of the stage in which all was fine.
         held: triggers of the present HOLD; none if it goes on.

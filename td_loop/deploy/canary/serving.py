@@ -28,11 +28,13 @@ class Policies:
         stable: sha256 of the stable artefact.
         canary: sha256 of the canary; "" if there is none.
         shadow: whether the canary answers beside the stable policy, for nobody.
+        settled: whether every process of the server serves these, and not what was before.
     """
 
     stable: str
     canary: str = ""
     shadow: bool = False
+    settled: bool = True
 
 
 class Serving(Protocol):

@@ -71,7 +71,8 @@ class LimitSettings(Settings):
     TABLE: ClassVar[str] = "limits"
 
     alpha: float = number(0.05, 0.0, 0.5, above=True)
-    """How often a canary that is just as good may be rolled back in a whole release, over all triggers."""
+    """How often a canary that is just as good may be rolled back in a whole release, over all triggers but
+    collapse (`entropy`), which is a limit without a test."""
     drop: float = number(0.2, 0.0, 10.0)
     """Degraded: the canary's mean reward is below the stable mean minus so many times its absolute value."""
     reward_unit: float = number(0.0, 0.0)

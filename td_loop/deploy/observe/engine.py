@@ -15,12 +15,8 @@ import resource
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from td_loop.errors import DataError
-from td_loop.files import as_float
 
 PROC, SYS = Path("/proc"), Path("/sys")
 _NS, _US = 1e-9, 1e-6
@@ -28,7 +24,7 @@ _NS, _US = 1e-9, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Figures of one process, or of several added up. All but `t`, `megahertz` and `threads` only rise.
+    """Figures of one process. All but `t`, `megahertz` and `threads` only rise.
 
     Attributes:
         t: Unix seconds.
@@ -52,42 +48,6 @@ class Engine:
     steal_s: float | None = None
     thermal: float | None = None
     megahertz: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """JSON data."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Engine:
-        """The inverse of `as_json`.
-
-        Raises:
-            DataError: it is none.
-        """
-        try:
-            numbers: dict[str, Any] = {key: None if x is None else as_float(x) for key, x in dict(data).items()}
-            return cls(**numbers)
-        except (TypeError, ValueError) as e:
-            raise DataError(f"is no record of an engine ({e})") from e
-
-
-_OF_THE_MACHINE = {"throttled_s", "steal_s", "thermal", "t"}
-"""What several processes see alike: of these the highest counts, of `megahertz` the lowest, all others add up."""
-
-
-def together(engines: Iterable[Engine]) -> Engine:
-    """The figures of several processes of one machine as one. There must be one at least."""
-    all_ = list(engines)
-
-    def one(name: str) -> float | None:
-        known: list[float] = [x for e in all_ if (x := getattr(e, name)) is not None]
-        if not known:
-            return None
-        if name == "megahertz":
-            return min(known)
-        return max(known) if name in _OF_THE_MACHINE else sum(known)
-
-    return Engine(**{f.name: one(f.name) for f in fields(Engine)})  # type: ignore[arg-type]  # t, cpu_s are known
 
 
 class EngineMeter:

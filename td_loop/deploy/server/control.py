@@ -15,7 +15,7 @@ from td_loop.deploy.server.policies import Named, Policies, publish, read_polici
 from td_loop.deploy.server.problem import Problem
 from td_loop.deploy.traffic import FULL_BP, Traffic
 from td_loop.errors import DataError, Refused, RunInUse, StorageError, TdLoopError
-from td_loop.files import write_bytes
+from td_loop.files import atomic_file
 
 TOKEN_FILE = "token"
 FOLLOW_S = 60.0
@@ -33,8 +33,9 @@ def folder_token(folder: Path) -> str:
     """
     path = folder / TOKEN_FILE
     if not path.exists():
-        write_bytes(path, secrets.token_urlsafe(24).encode())
-        path.chmod(0o600)
+        text = secrets.token_urlsafe(24).encode()
+        with atomic_file(path, len(text), private=True) as f:
+            f.write(text)
     return path.read_text().strip()
 
 
@@ -120,9 +121,8 @@ class Control:
             if canary is not None:
                 await _in_thread(self._prepare, canary)
             same = canary is not None and policies.canary == canary
-            weight = self._traffic.read().canary_weight_bp if same else 0
             new = replace(policies, canary=canary, shadow=shadow and canary is not None)
-            return await self._publish(new, weight)
+            return await self._publish(new, None if same else 0)
 
     async def promote(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """{"sha256": of the canary, if given}: the canary is the stable policy from now on."""
@@ -130,8 +130,10 @@ class Control:
             policies = self._wanted()
             meant = wanted.get("sha256")
             if policies.canary is None:
-                if meant is not None and meant == policies.stable.sha256:
-                    return await self.policies({})  # asked twice
+                if meant is not None and meant == policies.stable.sha256:  # asked twice
+                    if all(revision == policies.revision for revision in self._ready()):
+                        return await self.policies({})
+                    return await self._publish(policies, 0)  # a process was killed before all heard of it
                 raise Problem(409, "there is no canary that could be promoted")
             if meant is not None and meant != policies.canary.sha256:
                 raise Problem(409, f"the canary is {policies.canary.sha256}, not {meant!r:.80}")
@@ -144,7 +146,7 @@ class Control:
             raise Problem(409, "the server's folder names no policies")
         return policies
 
-    async def _publish(self, policies: Policies, weight_bp: int) -> dict[str, Any]:
+    async def _publish(self, policies: Policies, weight_bp: int | None) -> dict[str, Any]:
         """Let every process have these policies, and wait for that."""
         if weight_bp == 0:
             await _in_thread(self._traffic.set, 0)

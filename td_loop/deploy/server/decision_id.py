@@ -108,7 +108,6 @@ def folder_key(folder: Path) -> bytes:
     """
     path = folder / KEY_FILE
     if not path.exists() or path.stat().st_size != KEY_BYTES:
-        with atomic_file(path, KEY_BYTES) as f:
+        with atomic_file(path, KEY_BYTES, private=True) as f:
             f.write(secrets.token_bytes(KEY_BYTES))
-        path.chmod(0o600)
     return path.read_bytes()

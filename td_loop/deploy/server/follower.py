@@ -19,15 +19,26 @@ RETRY_S = 1.0
 """Seconds after which an artefact that could not be loaded is tried again."""
 
 
-def load_all(policies: Policies, how: Loading) -> Serving:
+def load_all(policies: Policies, how: Loading, *, goes_on: bool = False) -> Serving:
     """What a process that starts serves.
+
+    Args:
+        policies: which.
+        how: see `Loading`.
+        goes_on: it takes the place of a process that died, or of a server that was stopped. A canary that has been
+            rolled back meanwhile, or has gone, is then no reason for the stable policy not to answer.
 
     Raises:
         Refused, DataError, UsageError: see `load`.
     """
-    stable = load(policies.stable, how)
-    game = stable.game
-    canary = None if policies.canary is None else load(policies.canary, how, game)
+    stable, canary = load(policies.stable, how), None
+    if policies.canary is not None:
+        try:
+            canary = load(policies.canary, how, stable.game)
+        except TdLoopError as e:
+            if not goes_on:
+                raise
+            print(f"error: going on without a canary: {e}", file=sys.stderr, flush=True)  # noqa: T201
     return Serving(policies.revision, stable, canary, policies.shadow)
 
 

@@ -23,12 +23,13 @@ from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER,
 from td_loop.deploy.server import exposition
 from td_loop.deploy.server.control import Control
 from td_loop.deploy.server.ledger import Redeemed
-from td_loop.deploy.server.problem import Problem
+from td_loop.deploy.server.problem import Fault, Problem
 from td_loop.deploy.server.service import Decision, Request, Service
 from td_loop.errors import DataError
 
 MAX_BODY = 1 << 20
 """Bytes of a request: an observation of 300 fleets has 25,000."""
+MOST_DISCARDED = 16 * MAX_BODY
 READ_S = 10.0
 """Seconds that a client may take to send a body."""
 MOST_LETTERS = 200
@@ -75,10 +76,15 @@ class App:
             _json(proto, e.status, {"error": str(e)})
         except DataError as e:
             _json(proto, 400, {"error": str(e)})
+        except Fault as e:
+            self._broke(proto, e.subset, e.__cause__ or e)
         except Exception as e:
-            traceback.print_exc(file=sys.stderr)
-            self._service.failed()
-            _json(proto, 500, {"error": f"a fault of the server's own: {type(e).__name__}"})
+            self._broke(proto, "stable", e)
+
+    def _broke(self, proto: Protocol, subset: Subset, e: BaseException) -> None:
+        traceback.print_exception(e, file=sys.stderr)
+        self._service.failed(subset)
+        _json(proto, 500, {"error": f"a fault of the server's own: {type(e).__name__}"})
 
     def _find(self, scope: Scope) -> Handler:
         methods = self._routes.get(scope.path)
@@ -94,7 +100,10 @@ class App:
         body = await _body(scope, proto)
         arrived = asyncio.get_running_loop().time()
         decision = await self._service.decide(self._request(scope.headers, body), arrived)
-        _answer(scope, proto, decision)
+        try:
+            _answer(scope, proto, decision)
+        except Exception as e:  # moves that are no JSON, say
+            raise Fault(decision.subset) from e
         self._service.written(decision, asyncio.get_running_loop().time() - arrived)
 
     def _request(self, headers: Any, body: bytes) -> Request:
@@ -204,22 +213,30 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 async def _body(scope: Scope, proto: Protocol) -> bytes:
-    """The body, read whole unless it is too long."""
+    """The body, read whole unless it is too long.
+
+    One that is too long is still taken in, up to MOST_DISCARDED, and thrown away: a client that is cut off while
+    it sends sees a broken connection, and not what was wrong.
+    """
     too_long = Problem(413, f"the body has more than {MAX_BODY} bytes")
-    length = scope.headers.get("content-length")
+    length = scope.headers.get("content-length") or ""
+    declared = int(length) if length.isdigit() else None
+    if declared is not None and declared > MOST_DISCARDED:
+        raise too_long
     try:
         async with asyncio.timeout(READ_S):
-            if length is not None and length.isdigit():
-                if int(length) > MAX_BODY:
-                    raise too_long
+            if declared is not None and declared <= MAX_BODY:
                 whole: bytes = await proto()
                 return whole
             parts, size = [], 0
             async for part in proto:
                 size += len(part)
-                if size > MAX_BODY:
-                    raise too_long
-                parts.append(part)
-            return b"".join(parts)
+                if size <= MAX_BODY:
+                    parts.append(part)
+                elif size > MOST_DISCARDED:
+                    break
     except TimeoutError as e:
         raise Problem(408, f"the body did not come within {READ_S:g} seconds") from e
+    if size > MAX_BODY:
+        raise too_long
+    return b"".join(parts)

@@ -81,13 +81,14 @@ def infer(game: Served[Any, Any], runner: Runner, question: Question) -> Inferre
     try:
         action = game.choose(state, seat, logits)
         legal = game.is_legal(state, seat, action)
+        moves = game.answer(action) if legal else []
     except OutputError as e:
         raise NoMoves("output") from e
     except Exception as e:
         raise NoMoves("error") from e
     if not legal:
         raise NoMoves("illegal")
-    return Inferred(game.answer(action), state, seat, inputs, logits)
+    return Inferred(moves, state, seat, inputs, logits)
 
 
 def _checked(game: Served[Any, Any], inputs: Inputs, answer: Any) -> Tensor:

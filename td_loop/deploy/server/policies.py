@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from td_loop.deploy.traffic import Traffic
+from td_loop.deploy.traffic import Traffic, TrafficState
 from td_loop.errors import DataError
 from td_loop.files import read_json, sha256, write_json
 from td_loop.lock import locked
@@ -82,8 +82,11 @@ def read_policies(folder: Path) -> Policies | None:
         raise DataError(f"{path}: is no list of policies ({e!r}); move it away, and give --stable") from e
 
 
-def publish(folder: Path, traffic: Traffic, policies: Policies, weight_bp: int) -> Policies:
+def publish(folder: Path, traffic: Traffic, policies: Policies, weight_bp: int | None) -> Policies:
     """Let all processes of a folder's server serve `policies` under the next revision, at this weight.
+
+    A weight of None is the one that holds when the word is written: one that was read before could undo a rollback
+    that came between.
 
     The file goes first: whoever sees the word's revision finds what it stands for. Until the word is written the
     canary that was there keeps its share; so whoever replaces one takes its traffic away before.
@@ -96,12 +99,19 @@ def publish(folder: Path, traffic: Traffic, policies: Policies, weight_bp: int) 
         before = read_policies(folder)
         revision = max(traffic.read().revision, 0 if before is None else before.revision)
         new = replace(policies, revision=revision % (_REVISIONS - 1) + 1)
-        write_json(folder / FILE, _as_json(new))
-        traffic.change(lambda s: replace(s, revision=new.revision, shadow=new.shadow, canary_weight_bp=weight_bp))
+        write_json(folder / FILE, as_json(new))
+
+        def changed(s: TrafficState) -> TrafficState:
+            weight = s.canary_weight_bp if weight_bp is None else weight_bp
+            return replace(s, revision=new.revision, shadow=new.shadow, canary_weight_bp=weight)
+
+        traffic.change(changed)
         return new
 
 
-def _as_json(policies: Policies) -> dict[str, Any]:
+def as_json(policies: Policies) -> dict[str, Any]:
+    """What `policies.json` holds."""
+
     def named(x: Named | None) -> dict[str, str] | None:
         return None if x is None else {"path": x.path, "sha256": x.sha256}
 

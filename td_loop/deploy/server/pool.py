@@ -152,7 +152,7 @@ class Pool:
                 self._grow()
 
     def _grow(self) -> None:
-        while self._threads < self._most and self._threads - self._slow() < self._size:
+        while not self._closed and self._threads < self._most and self._threads - self._slow() < self._size:
             self._start_thread()
 
     def _slow(self) -> int:

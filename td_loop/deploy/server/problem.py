@@ -1,6 +1,8 @@
-"""What is wrong with a request."""
+"""What is wrong with a request, or with the server."""
 
 from __future__ import annotations
+
+from td_loop.deploy.names import Subset
 
 
 class Problem(Exception):
@@ -13,3 +15,15 @@ class Problem(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Fault(Exception):
+    """Something of the server's own broke while a subset's policy was to answer; the cause is the exception's.
+
+    Attributes:
+        subset: whose answer it was to be.
+    """
+
+    def __init__(self, subset: Subset) -> None:
+        super().__init__(f"no answer of the {subset} policy")
+        self.subset: Subset = subset

@@ -144,9 +144,7 @@ def _prepare(settings: ServeSettings) -> None:
             policies = read_policies(folder)
             if policies is None:
                 raise UsageError(f"{folder} has served nothing yet: give --stable ARTEFACT")
-            for named in (policies.stable, policies.canary):
-                if named is not None:
-                    check_not_refused(folder, named.sha256)
+            check_not_refused(folder, policies.stable.sha256)
             if policies.revision != traffic.read().revision:  # a kill between the two
                 publish(folder, traffic, policies, 0)
             return
@@ -235,7 +233,7 @@ class _Team:
         """
         for which in ([0], range(1, self._settings.processes)):
             for k in which:
-                self._start(k)
+                self._start(k, goes_on=self._settings.stable is None)
             while not all(self._counters.ready()[k] for k in which):
                 self._signals.check()
                 for k in which:
@@ -262,7 +260,7 @@ class _Team:
                     self._say(f"server process {k} ended {how}; it is started anew in {due[k] - now:.0f} s")
             for k in [k for k, at in due.items() if at <= now]:
                 del due[k]
-                self._start(k)
+                self._start(k, goes_on=True)
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
@@ -278,8 +276,8 @@ class _Team:
                 process.kill()
                 process.wait()
 
-    def _start(self, k: int) -> None:
-        settings = replace(self._one, process=k)
+    def _start(self, k: int, *, goes_on: bool) -> None:
+        settings = replace(self._one, process=k, goes_on=goes_on)
         self._started[k] = time.monotonic()
         # Its own session: a Ctrl-C is ours to pass on, in the order of `stop`.
         self._processes[k] = subprocess.Popen(

@@ -19,8 +19,10 @@ from td_loop.deploy.server.inference import Inferred, Moves, NoMoves, Question, 
 from td_loop.deploy.server.ledger import Ledger, Redeemed
 from td_loop.deploy.server.loading import Loaded
 from td_loop.deploy.server.pool import Busy, Late, Pool
+from td_loop.deploy.server.problem import Fault
 from td_loop.deploy.server.watched import Watched
 from td_loop.deploy.traffic import Traffic, TrafficState
+from td_loop.errors import DataError
 from td_loop.games.served import Served
 
 RULE_S = 0.1
@@ -150,6 +152,7 @@ class Service:
 
         Raises:
             DataError: it holds no state.
+            Fault: something of the server's own broke.
         """
         traffic = self._current()
         serving = self.serving
@@ -157,19 +160,19 @@ class Service:
         policy = serving.canary if subset == "canary" else serving.stable
         assert policy is not None  # `assign` knows whether there is a canary
         question = Question(request.read)
-        moves, reason, inferred = await self._ask(policy, question, arrived + self._deadline_s)
+        try:
+            moves, reason, inferred = await self._ask(policy, question, arrived + self._deadline_s)
+        except DataError:
+            raise
+        except Exception as e:
+            raise Fault(subset) from e
         cells = CELLS[subset]
         self.counters.add(cells.requests)
         if begun:
             self.counters.add(cells.episodes)
         if reason:
             self.counters.add(cells.fallbacks[reason])
-        if (
-            inferred is not None
-            and serving.shadow
-            and traffic.canary_weight_bp == 0
-            and serving.canary is not None
-        ):
+        if inferred is not None and serving.shadow and serving.canary is not None:
             self._shadow(serving.canary, question, inferred)
         name = DecisionId(
             self.ledger.id,
@@ -187,9 +190,9 @@ class Service:
         """Take note that an answer has been written so many seconds after its request was read."""
         self.counters.observe(CELLS[decision.subset].seconds, seconds)
 
-    def failed(self) -> None:
-        """Take note of an answer with a 5xx status: a fault of the server's own."""
-        self.counters.add(CELLS["stable"].errors)
+    def failed(self, subset: Subset) -> None:
+        """Take note of an answer with a 5xx status: a fault of the server's own, where `subset` was to answer."""
+        self.counters.add(CELLS[subset].errors)
 
     def _current(self) -> TrafficState:
         traffic = self.traffic.read()
@@ -201,8 +204,9 @@ class Service:
         """Subset, key of the episode, whether it was moved, and whether it is new."""
         key, now = episode_key(request.episode), self._wall_clock()
         known = self.episodes.get(key, now) or self._from_previous(request.previous, key)
-        # Until this process has followed, whatever the split means by its canary is not there.
-        canary = serving.canary if serving.revision == traffic.revision else None
+        # Until this process has followed, what the split means by its canary is not there; nor is one in shadow
+        # for anybody, whatever a router or a weight that was set by hand may say.
+        canary = None if serving.shadow or serving.revision != traffic.revision else serving.canary
         stable, salt = policy_tag(serving.stable.named.sha256), "" if canary is None else canary.named.sha256
         choice = Choice(traffic.canary_weight_bp, salt, stable, policy_tag(salt) if salt else None)
         to = assign(request.episode, choice, known, request.told)

@@ -42,6 +42,7 @@ class Settings:
         deadline_ms: that a policy has.
         runtime: see `open_runner`.
         threads: that compute for each policy.
+        goes_on: see `load_all`.
     """
 
     dir: str
@@ -52,6 +53,7 @@ class Settings:
     deadline_ms: float
     runtime: str
     threads: int
+    goes_on: bool = False
 
     def as_json(self) -> str:
         """What `from_json` takes back."""
@@ -98,7 +100,7 @@ async def run(settings: Settings, loading: Loading) -> None:
     policies = read_policies(folder)
     if policies is None:
         raise DataError(f"{folder}: names no policies; give --stable")
-    serving = await asyncio.to_thread(load_all, policies, loading)
+    serving = await asyncio.to_thread(load_all, policies, loading, goes_on=settings.goes_on)
     counters = Counters(folder, settings.processes, settings.process)
     watched = Watched(folder, counters, settings.processes, settings.process)
     service = Service(
