@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from td_loop.cli.deploy import canary, envoy, manifests, postmortem, releases, serve, simulate, verify
+from td_loop.cli.deploy import canary, envoy, from_run, manifests, postmortem, releases, serve, simulate, verify
 
 
 def register(app: typer.Typer) -> None:
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     verify.register(deploy)
     serve.register(deploy)
     canary.register(deploy)
+    from_run.register(deploy)
     releases.register(deploy)
     postmortem.register(deploy)
     envoy.register(deploy)

@@ -7,18 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from td_loop.errors import CANARY_ROLLED_BACK, UsageError
-
-_EPILOG = (
-    "Exit codes: 0 promoted; 9 rolled back, or aborted; 8 the artefact was not verified, or has been rolled back "
-    "before; 5 another controller works in the folder; 64 usage; 65 a file cannot be used; 130, 143 stopped by a "
-    "signal: weights stay as they are, and the same command goes on."
-)
+from td_loop.cli.deploy import options
+from td_loop.errors import UsageError
 
 
 def register(deploy: typer.Typer) -> None:
     """Add the command to `deploy`."""
-    deploy.command("canary", epilog=_EPILOG)(canary)
+    deploy.command("canary", epilog=options.EXITS)(canary)
 
 
 def canary(
@@ -28,44 +23,15 @@ def canary(
             metavar="ARTEFACT", help="A policy that `td-loop deploy verify` has passed.", show_default=False
         ),
     ] = None,
-    folder: Annotated[
-        Path, typer.Option("--dir", help="The server's folder; the release's files go there, too.")
-    ] = Path("deploy"),
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="The server.  [default: the one that works in --dir]", show_default=False
-        ),
-    ] = None,
-    token: Annotated[
-        Path | None, typer.Option(help="File with the server's token.  [default: DIR/token]", show_default=False)
-    ] = None,
-    router: Annotated[
-        str, typer.Option(help="Who splits the traffic: embedded (the server itself), envoy or istio.")
-    ] = "embedded",
-    router_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of the router; as often as needed.", show_default=False),
-    ] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Read the counters here.  [default: the server's /metrics]", show_default=False
-        ),
-    ] = None,
-    selector: Annotated[
-        str,
-        typer.Option(
-            help="Label matchers of our servers in Prometheus, as in 'job=\"policy\"'.", show_default=False
-        ),
-    ] = "",
-    config: Annotated[
-        Path | None, typer.Option(help="canary.toml; a flag goes before what it says.", show_default=False)
-    ] = None,
-    gate: Annotated[
-        str | None,
-        typer.Option(help="auto, or manual: each stage waits for `approve`.  [default: auto]", show_default=False),
-    ] = None,
+    folder: options.Dir = options.DIR,
+    server: options.Server = None,
+    token: options.Token = None,
+    router: options.Router = "embedded",
+    router_option: options.RouterOption = None,
+    prometheus: options.Prometheus = None,
+    selector: options.Selector = "",
+    config: options.Config = None,
+    gate: options.Gate = None,
     shadow: Annotated[
         float | None, typer.Option(help="Seconds in shadow; 0: none.  [default: 300]", show_default=False)
     ] = None,
@@ -108,9 +74,6 @@ def canary(
     Everything is in DIR: canary.json, audit.jsonl, refused.jsonl. A controller that was killed goes on with the
     same command; settings of a release hold to its end. Quiet unless on a terminal, but for events.
     """
-    from td_loop.deploy.canary.console import Console
-    from td_loop.deploy.canary.machine import Stage
-    from td_loop.deploy.canary.run import TOKEN_FILE, Ends, release, server_of
     from td_loop.deploy.canary.settings import read_settings
 
     flags: dict[str, dict[str, Any]] = {
@@ -130,33 +93,9 @@ def canary(
         return
     if artefact is None:
         raise UsageError("which policy is to be released? give ARTEFACT")
-    options = dict(_pair(x) for x in router_option or [])
-    if router != "istio":
-        options = {"dir": str(folder.resolve()), **options}
-    ends = Ends(
-        server or server_of(folder),
-        str((token or folder / TOKEN_FILE).resolve()),
-        router,
-        options,
-        prometheus or "",
-        selector,
-    )
-    console = Console()
-    try:
-        ended = release(folder, artefact, settings, ends, console, config)
-    finally:
-        console.end()
-    typer.echo(f"{artefact} is {'the stable policy now' if ended is Stage.PROMOTED else 'rolled back'}")
-    if ended is not Stage.PROMOTED:
-        raise typer.Exit(CANARY_ROLLED_BACK)
+    ends = options.ends_of(folder, server, token, router, router_option, prometheus, selector)
+    options.release_it(folder, artefact, settings, ends, config)
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"--router-option {text}: must be NAME=VALUE")
-    return name, value

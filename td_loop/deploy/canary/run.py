@@ -14,7 +14,7 @@ from td_loop.deploy.canary.http_serving import HttpServing
 from td_loop.deploy.canary.machine import Release, Stage
 from td_loop.deploy.canary.observation import Source
 from td_loop.deploy.canary.prometheus import Prometheus
-from td_loop.deploy.canary.serving import ServingError
+from td_loop.deploy.canary.serving import Policies, Serving, ServingError
 from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.canary.webhook import Webhook
 from td_loop.deploy.canary.window import Window
@@ -61,6 +61,18 @@ def server_of(folder: Path) -> str:
         return str(read_json(path)["url"])
     except (DataError, LookupError, TypeError) as e:
         raise UsageError(f"no server works in {folder} ({e}); start one, or give --server URL") from e
+
+
+def check_server(serving: Serving) -> Policies:
+    """What a server serves.
+
+    Raises:
+        UsageError: it does not answer.
+    """
+    try:
+        return serving.policies()
+    except ServingError as e:
+        raise UsageError(f"{e}; is `td-loop deploy serve` running?") from e
 
 
 @contextmanager
@@ -118,11 +130,7 @@ def release(
         for what in store.REQUESTS:  # left over: meant for a release that has ended
             store.forget(folder, what)
         with opened(folder, ends, settings, voice, config) as world:
-            try:
-                stable = world.serving.policies().stable
-            except ServingError as e:
-                raise UsageError(f"{e}; is `td-loop deploy serve` running?") from e
-            if stable == sha:
+            if check_server(world.serving).stable == sha:
                 raise UsageError(f"{artefact} is the stable policy already")
             return Controller(world, settings, Release(number, sha, str(path), seq), asdict(ends)).run()
 
