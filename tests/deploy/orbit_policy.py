@@ -24,9 +24,9 @@ def strong_weights() -> dict[str, Tensor]:
     return _weights(values, -3.0, send=[3, 1, 0, 0], closed=[-2, -3, -5, -5])
 
 
-def reckless_weights() -> dict[str, Tensor]:
-    """Each planet sends all of its ships to where most are needed: it loses to `starter`."""
-    return _weights({"need": 4.0, "own_then": -8.0}, 0.0, send=[0, 0, 0, 3], closed=[-5, -5, -5, -2])
+def wasteful_weights() -> dict[str, Tensor]:
+    """Each planet sends half of its ships far away, over and over: it loses to `starter`."""
+    return _weights({"eta": 4.0, "own_then": -2.0}, 0.0, send=[0, 3, 0, 0], closed=[-5, -2, -5, -5])
 
 
 def collapsed_weights() -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from td_loop.policy.artefact import Artefact
 from tests.deploy import bad_artefacts
 from tests.deploy.bad_artefacts import When
 from tests.deploy.canary_exporter import HINT, PROMETHEUS
-from tests.deploy.orbit_policy import collapsed_weights, reckless_weights, strong_weights, write_policy
+from tests.deploy.orbit_policy import collapsed_weights, strong_weights, wasteful_weights, write_policy
 from tests.deploy.serving import wait_until, with_record
 from tests.deploy.street import Street, street
 
@@ -95,7 +95,7 @@ def noisy(strong: Artefact, path: Path) -> Path:
 
 
 def worse(strong: Artefact, path: Path) -> Path:
-    return admitted(write_policy(path, reckless_weights()))
+    return admitted(write_policy(path, wasteful_weights()))
 
 
 @pytest.mark.parametrize(

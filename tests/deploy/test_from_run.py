@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ from tests.deploy.orbit_policy import strong_weights, write_policy
 from tests.deploy.serving import PATIENCE_S, ROOT, Server, started, wait_until, with_record
 from tests.deploy.street import run_command
 
-SMALL = ["--games", "2", "--rounds", "1", "--teacher-evals", "1", "--labelled", "0.02", "--epochs", "1", "--last-epochs", "1", "--sla-ms", "1000"]
+SMALL = shlex.split(
+    "--games 2 --rounds 1 --teacher-evals 1 --labelled 0.02 --epochs 1 --last-epochs 1 --sla-ms 1000"
+)
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from td_loop.errors import TdLoopError, UsageError
 class RouterError(TdLoopError):
     """The split is not known to be what was asked for: nobody may act as if it were."""
 
+    exit_code = 1
+
 
 class Router(Protocol):
     """The share of new episodes that the canary gets, in percent.

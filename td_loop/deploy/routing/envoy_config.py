@@ -59,8 +59,8 @@ class Plan:
         upstreams: of each subset; both may be one server that holds both policies.
         host, port: where it listens; port 0 takes a free one.
         salt: of the release; see `assign.subset_of`.
-        try_s: after which a server that has not answered a decision is given up, for stable once more. The own
-            limit of a server (50 ms, then the fallback) is far below: this one is for servers that hang.
+        try_s: after which stable is asked beside a server that has not answered a decision. The own limit of a
+            server (50 ms, then the fallback) is far below: this one is for servers that hang.
         health_s: between two looks at the health of a server.
     """
 

@@ -29,10 +29,19 @@ VERSION_PATH = "/-/rl-routes"
 PATHS = ("/v1/decide", "/v1/reward", "/healthz", "/readyz")
 """All that Envoy lets through: a server takes orders from its own machine, and so would take them from Envoy."""
 
+_PATIENCE = 10
+"""What both tries together may take, in times of one."""
+
 
 def routes(plan: Plan, canary_bp: int, version: str) -> Json:
     """The route table at a weight, as the file that Envoy reads (a DiscoveryResponse)."""
-    decide = {"timeout": f"{4 * plan.try_s:g}s", "retry_policy": _retry(plan)}
+    decide = {
+        "timeout": f"{_PATIENCE * plan.try_s:g}s",
+        "retry_policy": _retry(plan),
+        # The first try goes on beside the second, and the first answer counts: on a machine that is late with
+        # everything, the second would be no sooner.
+        "hedge_policy": {"hedge_on_per_try_timeout": True},
+    }
     split = {
         "name": SPLIT_ROUTE,
         "match": {"path": "/v1/decide"},
@@ -153,7 +162,7 @@ def _weights(found: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _retry(plan: Plan) -> Json:
-    """Once more, at the other priority (stable), where a server gave no answer at all.
+    """Once more, at the other priority (stable), where a server gave no answer at all, or none in time.
 
     A decision may be asked for twice: what counts is the one whose id the client reports a reward for.
     """
