@@ -200,7 +200,7 @@ def test_requests_without_rewards_hold_in_time() -> None:
         now = Observation(float(second), 0.0, counts(19 * n), counts(n, **rewardless), ("a",))
         evidence = evidence.take(now, SETTINGS, LIVE)
         found = judge(evidence, now, SETTINGS, LIVE, SHA)
-        assert (found.outcome is Outcome.HOLD) == (second >= 600)
+        assert (found.outcome is Outcome.HOLD) == (second >= 300)
     assert "no rewards of the canary for 10m00s" in found.reason
 
 
