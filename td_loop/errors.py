@@ -9,7 +9,7 @@
     │   └── ManifestError           a manifest.json or a run directory
     ├── StorageError           74   the disk is full, read-only or failing
     ├── Blowup                  2   fit: validation loss blew up in mid-run
-    ├── OutputError             1   a policy network answered what is no distribution
+    ├── OutputError            70   a policy network answered what is no distribution
     ├── Refused                 8   deploy: an artefact failed its admission, or has been rolled back before
     ├── Reverted                3   driver: stopped on a reverted iteration
     ├── HardAbort               4   driver: a hard check failed

@@ -30,8 +30,8 @@ class PolicyFitConfig:
         seed: what games, first parameters and batches are drawn from.
     """
 
-    games: int = 100
-    rounds: int = 4
+    games: int = 120
+    rounds: int = 5
     teacher_evals: int = 300
     labelled: float = 0.3
     replay_rows: int = 20_000

@@ -259,7 +259,6 @@ class Bench:
     settings: CanarySettings = field(default_factory=lambda: CanarySettings.from_mapping(QUICK))
     heard: Heard = field(default_factory=Heard)
     postmortems: list[store.Line] = field(default_factory=list)
-    postmortem: Callable[[Path, store.Line], None] | None = None
     config: Path | None = None
 
     def world(self) -> World:
@@ -274,7 +273,7 @@ class Bench:
             Webhook(self.settings.webhook),
             self.street,
             self.heard,
-            self.postmortem or postmortem,
+            postmortem,
             self.config,
         )
 

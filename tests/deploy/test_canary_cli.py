@@ -87,7 +87,13 @@ class Stand:
             self.stable, self.canary, self.shadow = self.canary, "", False
         canary = {"sha256": self.canary} if self.canary else None
         return 200, json.dumps(
-            {"stable": {"sha256": self.stable}, "canary": canary, "shadow": self.shadow}
+            {
+                "stable": {"sha256": self.stable},
+                "canary": canary,
+                "shadow": self.shadow,
+                "revision": 1,
+                "processes": [1],
+            }
         ).encode()
 
     def close(self) -> None:

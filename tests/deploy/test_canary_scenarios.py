@@ -384,17 +384,6 @@ def test_a_release_whose_state_is_damaged_goes_on_and_can_be_aborted(tmp_path: P
     assert any("counting begins anew" in line for line in b.heard.said)
 
 
-def test_a_postmortem_that_breaks_keeps_no_release_from_its_end(tmp_path: Path) -> None:
-    b = bench(tmp_path, Policy(reward=0.5))
-
-    def breaks(_folder: Path, _line: store.Line) -> None:
-        raise ZeroDivisionError("to order")
-
-    b.postmortem = breaks
-    assert b.begin(BAD).run() is Stage.ROLLED_BACK
-    assert "no postmortem: ZeroDivisionError: to order" in [x.reason for x in b.lines() if x.event == "note"]
-
-
 def test_who_stops_a_rollback_that_the_router_does_not_confirm_is_told(tmp_path: Path) -> None:
     b = bench(tmp_path, Policy(reward=0.5))
 

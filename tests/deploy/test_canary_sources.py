@@ -128,35 +128,27 @@ def test_a_port_where_nobody_listens_is_an_error_of_the_source() -> None:
 
 
 @real
-def test_prometheus_adds_up_its_servers_and_notices_when_they_change(tmp_path: Path, exporter: Exporter) -> None:
-    other = Exporter()
-    with prometheus(tmp_path, [exporter.port, other.port]) as url:
+def test_prometheus_adds_up_its_servers_through_a_restart_and_notices_when_they_change(
+    tmp_path: Path, exporter: Exporter
+) -> None:
+    other, port = Exporter(), free_port()
+    with prometheus(tmp_path, [exporter.port, other.port], port) as url:
         source = Prometheus(url, 'job="policy"')
-        both = await_(lambda: until(source, lambda o: len(o.instances) == 2))
+        both = until(source, lambda o: len(o.instances) == 2)
         assert both.canary == replace(expected(200.0), choice_entropy=1.5)
-        other.close()
-        one = until(source, lambda o: len(o.instances) == 1)
-        assert one.canary == replace(expected(100.0), choice_entropy=1.5)
-        assert "other servers are counted than before" in one.fault(
-            replace(both, stable=one.stable, canary=one.canary)
-        )
-        with pytest.raises(SourceError, match="it scrapes no server of ours"):
-            Prometheus(url, 'job="another"').observe()
-
-
-@real
-def test_a_prometheus_that_is_restarted_goes_on_where_it_was(tmp_path: Path, exporter: Exporter) -> None:
-    port = free_port()
-    with prometheus(tmp_path, [exporter.port], port) as url:
-        source = Prometheus(url)
-        before = await_(source.observe)
     with pytest.raises(SourceError, match="does not answer"):
         source.observe()
     exporter.values["n"] = 150.0
-    with prometheus(tmp_path, [exporter.port], port):
-        after = until(source, lambda o: o.canary.requests == 150.0)
-    assert after.fault(before) == ""
-    assert after.instances == before.instances
+    with prometheus(tmp_path, [exporter.port, other.port], port):
+        later = until(source, lambda o: o.canary.requests == 250.0)
+        assert later.fault(both) == ""
+        other.close()
+        one = until(source, lambda o: len(o.instances) == 1)
+        assert one.canary == replace(expected(150.0), choice_entropy=1.5)
+        same = replace(later, stable=one.stable, canary=one.canary)
+        assert "other servers are counted than before" in one.fault(same)
+        with pytest.raises(SourceError, match="it scrapes no server of ours"):
+            Prometheus(url, 'job="another"').observe()
 
 
 @contextmanager

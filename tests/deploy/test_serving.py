@@ -377,7 +377,7 @@ def test_a_server_is_promoted_killed_stopped_and_goes_on_where_it_was(
             assert client.decide("after", observation()).reason == ""
             assert client.reward(before.decision, 1.0)
             assert not client.reward(before.decision, 1.0)
-            assert client.policies()["processes"] == [found["revision"]]
+            wait_until(lambda: client.policies()["processes"] == [found["revision"]])
         assert "ended by signal 9" in server.output.read_text()
         assert server.stop() == 128 + signal.SIGTERM
     assert not (folder / "server.json").exists()

@@ -1,7 +1,8 @@
 """Every command that a document tells a person to type is run here, and every link leads somewhere.
 
 A command stands on a line of its own in a fenced `sh` block. Those that would take hours run with the extra flags
-of `SHORT`, which only make the same command smaller (the last value of a flag wins).
+of `SHORT`, which only make the same command smaller (the last value of a flag wins). One that ends with `&` is a
+server: the next command waits until it is ready, and it is stopped at the end.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from td_loop.deploy.client import Client
+from td_loop.errors import DataError
 from td_loop.games.orbit_wars.environment import Environment
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +39,11 @@ SHORT: list[tuple[str, str]] = [
     (r"value_net_tournament\.py|td-loop tournament", "--rounds 1 --budget-evals 5 --workers 2"),
     (r"make_selfplay_replays\.py.*--weights", "--games-2p 2 --games-4p 1 --search-evals 4"),
     (r"make_selfplay_replays\.py", "--games-2p 12 --games-4p 4"),
+    (r"policy fit", "--games 2 --rounds 1 --teacher-evals 1 --labelled 0.02 --epochs 1 --last-epochs 1"),
+    (r"deploy verify", "--sla-ms 1000"),  # a busy machine
+    (r"deploy serve", "--port 0 --deadline-ms 5000"),
+    (r"deploy simulate", "--episodes 2"),
+    (r"deploy canary", "--print-config"),  # a release takes longer than a document's test may
 ]
 # Run by .ci/run itself, or not a command of ours.
 ELSEWHERE = re.compile(r"^(python3 -m venv|\. |cd |git |pip |pytest|bash \.ci/run)|&&|^python benchmarks/")
@@ -79,19 +90,43 @@ def write_replays(folder: Path) -> None:
         (folder / f"{seed}.json").write_bytes(orjson.dumps(env.to_json()))
 
 
+def serve(command: str, folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a server, and wait until it is ready."""
+    process = subprocess.Popen(shortened(command), cwd=folder, env=env)
+    for _ in range(3000):
+        assert process.poll() is None, f"{command}: ended with {process.returncode}"
+        try:
+            with Client.of_folder(folder / "deploy") as client:
+                if client.ready():
+                    return process
+        except DataError:
+            pass  # its folder says nothing yet
+        time.sleep(0.1)
+    raise AssertionError(f"{command}: is not ready")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
 def test_commands_of_a_document_run_in_their_order(document: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # the environment is active
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
-    (tmp_path / "models").symlink_to(ROOT / "models")
+    shutil.copytree(ROOT / "models", tmp_path / "models")
     write_replays(tmp_path / "replays")  # the reader's own games
     for name, content in files(document).items():
         (tmp_path / name).write_text(content)
-    for command in runnable(document):
-        done = subprocess.run(
-            shortened(command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{document.name}: {command}\n{done.stdout}\n{done.stderr}"
+    servers = []
+    try:
+        for command in runnable(document):
+            if command.endswith("&"):
+                servers.append(serve(command.rstrip("& "), tmp_path, env))
+                continue
+            done = subprocess.run(
+                shortened(command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{document.name}: {command}\n{done.stdout}\n{done.stderr}"
+    finally:
+        for server in servers:
+            server.terminate()
+            server.wait()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)

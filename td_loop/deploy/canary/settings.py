@@ -53,7 +53,7 @@ class WatchSettings(Settings):
     """Counters that are older than this are no news: HOLD."""
     quiet_s: float = number(120.0, 0.0, above=True)
     """HOLD when one of the subsets got no request for so long."""
-    reward_quiet_s: float = number(600.0, 0.0, above=True)
+    reward_quiet_s: float = number(300.0, 0.0, above=True)
     """HOLD when no reward came for one of the subsets for so long."""
     window_s: float = number(300.0, 0.0, above=True)
     """Every so often the tests begin anew, beside those that are under way: what degrades late is found, too."""
