@@ -28,11 +28,12 @@ _CLEAN = "clean_logits"
 
 @dataclasses.dataclass(frozen=True)
 class When:
-    """A fault shows itself only where a column of an input is above a value somewhere."""
+    """A fault shows itself only where the largest entry of an input's column lies between two values."""
 
     input: str
     column: str
     above: float
+    below: float = 1e30
 
 
 def always_nan(good: Artefact, path: Path) -> Artefact:
@@ -45,13 +46,12 @@ def always_nan(good: Artefact, path: Path) -> Artefact:
 def nan_when(good: Artefact, path: Path, when: When) -> Artefact:
     """NaN where `when` holds, else the good logits: what admission does not see, it cannot refuse."""
     nodes = [
-        *_highest(good, when),
-        _n("Greater", "highest", "above", "is_odd"),
+        *_is_odd(good, when),
         _n("Where", "is_odd", "m1", "f1", "sign"),
         _n("Sqrt", "sign", "one_or_nan"),
         _n("Mul", _CLEAN, "one_or_nan", "logits"),
     ]
-    return with_nodes(good, path, nodes, {"m1": _f(-1), "above": _f(when.above)})
+    return with_nodes(good, path, nodes, {"m1": _f(-1), "above": _f(when.above), "below": _f(when.below)})
 
 
 def slow(good: Artefact, path: Path, products: int = 4, when: When | None = None) -> Artefact:
@@ -69,12 +69,11 @@ def slow(good: Artefact, path: Path, products: int = 4, when: When | None = None
     idle = helper.make_graph([_n("Identity", "f0", "idle")], "idle", [], [scalar("idle", 1, [])])
     nodes = [
         *start,
-        *_highest(good, when),
-        _n("Greater", "highest", "above", "is_odd"),
+        *_is_odd(good, when),
         helper.make_node("If", ["is_odd"], ["spent"], then_branch=nothing, else_branch=idle),
         _n("Add", _CLEAN, "spent", "logits"),
     ]
-    return with_nodes(good, path, nodes, {**extra, "above": _f(when.above)})
+    return with_nodes(good, path, nodes, {**extra, "above": _f(when.above), "below": _f(when.below)})
 
 
 def collapsed(good: Artefact, path: Path) -> Artefact:
@@ -206,14 +205,17 @@ def _network(good: Artefact) -> Any:
     return model
 
 
-def _highest(good: Artefact, when: When) -> Nodes:
-    """Nodes that compute `highest`, the largest entry of a column."""
+def _is_odd(good: Artefact, when: When) -> Nodes:
+    """Nodes that compute `is_odd`: whether `when` holds."""
     spec = next(s for s in good.meta.contract.inputs if s.name == when.input)
     column = helper.make_tensor("column", onnx.TensorProto.INT64, [1], [spec.columns.index(when.column)])
     return [
         helper.make_node("Constant", [], ["column"], value=column),
         helper.make_node("Gather", [when.input, "column"], ["entries"], axis=-1),
         _n("ReduceMax", "entries", "highest", keepdims=0),
+        _n("Greater", "highest", "above", "is_above"),
+        _n("Less", "highest", "below", "is_below"),
+        _n("And", "is_above", "is_below", "is_odd"),
     ]
 
 

@@ -1,17 +1,23 @@
 """Releases of policies that play Orbit Wars, with everything real: server, Envoy, Prometheus, clients, controller.
 
-The policies are written by hand. Each faulty one passes admission, as it shows its fault only where the seat owns
-nearly everything, which no game of admission comes to; but for the noisy one, which is let through by a forged
-record. All are released one after the other to the same server, under the same traffic.
+The policies are written by hand. The faulty ones pass admission: the worse and the collapsed one have nothing to
+be seen there, the NaN one shows itself only between two states that admission looks at, the slow one only where
+the seat owns nearly everything, within a p99 that is lax, as a busy machine has none better. The noisy one is let
+through by a forged record. All are released one after the other to the same server, under the same traffic.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from td_loop.deploy.admission.check import Subject
+from td_loop.deploy.admission.games import decisions
+from td_loop.deploy.admission.latency import latency
 from td_loop.deploy.admission.record import keep_record
 from td_loop.deploy.admission.verify import verify
 from td_loop.deploy.canary import store
@@ -19,7 +25,9 @@ from td_loop.deploy.routing.envoy_process import find_envoy
 from td_loop.errors import UsageError
 from td_loop.files import read_json
 from td_loop.games import get_game
+from td_loop.games.orbit_wars.tokens import WORLD
 from td_loop.policy.artefact import Artefact
+from td_loop.policy.runtimes import open_runner
 from tests.deploy import bad_artefacts
 from tests.deploy.bad_artefacts import When
 from tests.deploy.canary_exporter import HINT, PROMETHEUS
@@ -29,7 +37,7 @@ from tests.deploy.street import Street, street
 
 GAME = get_game("orbit_wars")
 WINNING = When("world", "own_production", 0.96)
-BUSY_SLA_MS = 1000.0
+BUSY_SLA_MS = 2000.0
 
 
 def admitted(artefact: Artefact) -> Path:
@@ -78,8 +86,18 @@ def test_a_canary_as_good_as_the_stable_policy_is_promoted(here: Street, tmp_pat
     nobody_notices(here)
 
 
-def nan_when_winning(strong: Artefact, path: Path) -> Path:
-    return admitted(bad_artefacts.nan_when(strong, path, WINNING))
+def between_what_admission_sees(artefact: Artefact) -> When:
+    """The widest gap among the parts of all ships that are the seat's own, of those that are common in play."""
+    seen = [d.inputs["world"][0] for d in decisions(GAME)]
+    seen += [case.inputs["world"][0] for case in artefact.meta.cases]
+    values = np.unique([x[WORLD.index("own_ships")] for x in seen])
+    values = np.array([0.5, *values[(values > 0.5) & (values < 0.9)], 0.9])
+    widest = int(np.diff(values).argmax())
+    return When("world", "own_ships", float(values[widest]), float(values[widest + 1]))
+
+
+def nan_at_times(strong: Artefact, path: Path) -> Path:
+    return admitted(bad_artefacts.nan_when(strong, path, between_what_admission_sees(strong)))
 
 
 def slow_when_winning(strong: Artefact, path: Path) -> Path:
@@ -103,7 +121,7 @@ def worse(strong: Artefact, path: Path) -> Path:
     [
         (worse, "reward", 0.0),
         (slow_when_winning, "latency", 0.0),
-        (nan_when_winning, "output", 0.0),
+        (nan_at_times, "output", 0.0),
         (collapsed, "entropy", 600.0),
         (noisy, "nondeterminism", 600.0),
     ],
@@ -136,15 +154,17 @@ def test_a_faulty_canary_is_rolled_back_for_its_fault(
 
 @pytest.mark.parametrize(
     ("make", "check"),
-    [
-        (bad_artefacts.always_nan, "finite outputs"),
-        (lambda good, path: bad_artefacts.slow(good, path, products=40), "latency"),
-        (bad_artefacts.noisy, "exploration noise"),
-    ],
-    ids=["nan", "slow", "noisy"],
+    [(bad_artefacts.always_nan, "finite outputs"), (bad_artefacts.noisy, "exploration noise")],
+    ids=["nan", "noisy"],
 )
 def test_a_fault_that_shows_itself_at_once_does_not_get_so_far(
     strong: Artefact, tmp_path: Path, make: Callable[[Artefact, Path], Artefact], check: str
 ) -> None:
-    found = verify(make(strong, tmp_path / "bad.onnx"), GAME)
-    assert check in {failed.name.removesuffix(" p50").removesuffix(" p99") for failed in found.failed}
+    found = verify(make(strong, tmp_path / "bad.onnx"), GAME, sla_ms=BUSY_SLA_MS)
+    assert check in {failed.name for failed in found.failed}
+
+
+def test_one_that_is_always_slow_does_not_get_so_far_either(strong: Artefact, tmp_path: Path) -> None:
+    slow = bad_artefacts.slow(strong, tmp_path / "bad.onnx", products=8)
+    subject = Subject(slow, GAME, open_runner, open_runner(slow), decisions(GAME, count=1))
+    assert all(not check.passed for check in latency(subject, 10.0, time.perf_counter))
