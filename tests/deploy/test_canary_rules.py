@@ -200,7 +200,7 @@ def test_requests_without_rewards_hold_in_time() -> None:
         now = Observation(float(second), 0.0, counts(19 * n), counts(n, **rewardless), ("a",))
         evidence = evidence.take(now, SETTINGS, LIVE)
         found = judge(evidence, now, SETTINGS, LIVE, SHA)
-        assert (found.outcome is Outcome.HOLD) == (second >= 600)
+        assert (found.outcome is Outcome.HOLD) == (second >= 300)
     assert "no rewards of the canary for 10m00s" in found.reason
 
 
@@ -222,6 +222,12 @@ def test_episodes_are_held_against_the_weight_only_while_it_was_that() -> None:
     changed = replace(LIVE, since=9.0)
     assert seen({"episodes": 100.0}, under=changed).outcome is Outcome.FINE
     assert seen({"episodes": 100.0}).outcome is Outcome.ROLL_BACK
+
+
+def test_the_distribution_of_a_few_requests_says_nothing() -> None:
+    drifting = {"drift": {"ships": 0.6}}
+    assert not seen(drifting, requests=SETTINGS.watch.requests - 1.0).warnings
+    assert not seen(drifting, under=replace(LIVE, rewards_from=20.0)).warnings
 
 
 def test_drift_warns_or_holds_as_is_set() -> None:
