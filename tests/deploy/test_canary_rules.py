@@ -224,6 +224,12 @@ def test_episodes_are_held_against_the_weight_only_while_it_was_that() -> None:
     assert seen({"episodes": 100.0}).outcome is Outcome.ROLL_BACK
 
 
+def test_the_distribution_of_a_few_requests_says_nothing() -> None:
+    drifting = {"drift": {"ships": 0.6}}
+    assert not seen(drifting, requests=SETTINGS.watch.requests - 1.0).warnings
+    assert not seen(drifting, under=replace(LIVE, rewards_from=20.0)).warnings
+
+
 def test_drift_warns_or_holds_as_is_set() -> None:
     drifting = {"drift": {"ships": 0.6, "planets": 0.1, "turn": float("nan")}}
     found = seen(drifting)

@@ -108,7 +108,7 @@ def judge(
     odd: list[Finding] = []
     for finding, proven in _comparisons(evidence, settings, under):
         (bad if proven else odd).append(finding)
-    drifting = _drift(now, settings)
+    drifting = _drift(evidence, now, settings, under)
     watch = settings.watch
     if fault := now.fault():
         odd.insert(0, Finding("no numbers", fault))
@@ -184,7 +184,7 @@ def _entropy(
     What counts is the entropy of what was chosen over many states. Where it is not told, that of single decisions
     stands in for it: a policy may be sure of each and still choose differently in each.
     """
-    if under.live and last is not None and last.time < under.rewards_from:
+    if last is not None and _just_begun(last, under):
         return
     for mark, sums in reversed(windows):
         canary, n, stable, m = (float(x) for x in sums.entropy)
@@ -290,7 +290,10 @@ def _lacking(evidence: Evidence, settings: CanarySettings, under: Setting) -> st
     return ", ".join(f"{n:.0f} of {least} {name}" for name, n, least in short if n < least)
 
 
-def _drift(now: Observation, settings: CanarySettings) -> list[Finding]:
+def _drift(evidence: Evidence, now: Observation, settings: CanarySettings, under: Setting) -> list[Finding]:
+    """Of few requests, or of episodes that have all just begun, the distribution is always another one."""
+    if evidence.stage.get("canary requests", 0.0) < settings.watch.requests or _just_begun(now, under):
+        return []
     limit = settings.limits.drift
     far = {name: x for name, x in now.canary.drift.items() if math.isfinite(x) and x > limit}
     if not far:
@@ -305,3 +308,8 @@ def _drift(now: Observation, settings: CanarySettings) -> list[Finding]:
             figures,
         )
     ]
+
+
+def _just_begun(now: Observation, under: Setting) -> bool:
+    """Whether the canary has had traffic for less time than an episode may take."""
+    return under.live and now.time < under.rewards_from
