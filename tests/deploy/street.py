@@ -32,8 +32,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "step_s": 2.0,
     },
     # A busy machine is slow to play, and slow to answer.
-    "watch": {"poll_s": 0.5, "quiet_s": 300.0, "reward_quiet_s": 600.0, "requests": 100, "rewards": 10},
-    "limits": {"settle_s": 8.0, "p99_ms": 100.0},
+    "watch": {"poll_s": 0.5, "quiet_s": 300.0, "reward_quiet_s": 300.0, "requests": 100, "rewards": 10},
+    "limits": {"settle_s": 8.0, "p99_ms": 1000.0},
 }
 MAPS = 40
 RELEASE_S = 400.0

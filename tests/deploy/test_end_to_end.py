@@ -117,13 +117,13 @@ def worse(strong: Artefact, path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "trigger", "shadow_s"),
+    ("make", "trigger", "shadow_s", "p99_ms"),
     [
-        (worse, "reward", 0.0),
-        (slow_when_winning, "latency", 0.0),
-        (nan_at_times, "output", 0.0),
-        (collapsed, "entropy", 600.0),
-        (noisy, "nondeterminism", 600.0),
+        (worse, "reward", 0.0, 1000.0),
+        (slow_when_winning, "latency", 0.0, 100.0),
+        (nan_at_times, "output", 0.0, 1000.0),
+        (collapsed, "entropy", 600.0, 1000.0),
+        (noisy, "nondeterminism", 600.0, 1000.0),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )
@@ -134,10 +134,12 @@ def test_a_faulty_canary_is_rolled_back_for_its_fault(
     make: Callable[[Artefact, Path], Path],
     trigger: str,
     shadow_s: float,
+    p99_ms: float,
 ) -> None:
     path = make(strong, tmp_path / "canary.onnx")
     # Its stages would take longer than anybody waits: only a rollback ends it.
-    ended = here.release(path, {"stages": {"shadow_s": shadow_s, "canary_s": 600.0}})
+    stages, limits = {"shadow_s": shadow_s, "canary_s": 600.0}, {"p99_ms": p99_ms}
+    ended = here.release(path, {"stages": stages, "limits": limits})
     assert ended.returncode == 9, f"{ended.stdout}\n{here.log()}"
     cause = next(line for line in here.history() if line.event == "roll_back")
     assert cause.evidence["triggers"][0] == trigger, here.log()

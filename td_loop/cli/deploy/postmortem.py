@@ -18,7 +18,7 @@ def register(deploy: typer.Typer) -> None:
 
 
 def postmortem_command(
-    folder: Annotated[Path, typer.Option("--dir", help="Folder of the canary's releases.")],
+    folder: Annotated[Path, typer.Option("--dir", help="Folder of the canary's releases.")] = Path("deploy"),
     release: Annotated[
         int | None, typer.Option(min=1, help="Its number.", show_default="the newest that was rolled back")
     ] = None,

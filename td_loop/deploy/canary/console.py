@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 
 
@@ -24,9 +25,10 @@ class Console:
         with contextlib.suppress(OSError, ValueError):
             if sys.stderr.isatty():
                 self._wipe()
-                sys.stderr.write(line)
+                shown = line[: shutil.get_terminal_size().columns - 1]  # what wraps cannot be replaced
+                sys.stderr.write(shown)
                 sys.stderr.flush()
-                self._shown = len(line)
+                self._shown = len(shown)
 
     def end(self) -> None:
         """Leave nothing half-shown."""

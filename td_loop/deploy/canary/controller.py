@@ -449,4 +449,4 @@ class Controller:
         outcome = "waits for approval" if release.waiting else str(verdict.outcome)
         why = verdict.reason or (f"needs {verdict.lacking}" if verdict.lacking else "")
         line = f"{release.sha256[:12]} {release.stage} {release.weight:g} %, {at}, {outcome}: {why}"
-        self._world.voice.progress(line[:110].rstrip(": "))
+        self._world.voice.progress(line.rstrip(": "))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,13 +72,13 @@ def status_text(found: Mapping[str, Any]) -> str:
     release = found["release"]
     controller = found["controller"]
     over = release["stage"] in ("promoted", "rolled_back")
-    nobody = "" if over else " nobody: `td-loop deploy canary` goes on, `td-loop deploy abort` withdraws it"
+    nobody = "" if over else "nobody: `td-loop deploy canary` goes on, `td-loop deploy abort` withdraws it"
     lines = [
         f"release     {release['number']}, {release['sha256'][:12]}, begun {_when(found['began'])}",
         f"artefact    {release['path']}" + ("  (refused)" if found["refused"] else ""),
         f"stage       {release['stage']}" + _progress(release, found["stage_s"]),
         f"weights     stable {100 - release['weight']:g} %, canary {release['weight']:g} %",
-        f"controller {nobody if controller is None else ' ' + controller['who']}",
+        f"controller  {nobody if controller is None else controller['who']}".rstrip(),
         f"last        {_when(found['last']['t'])} {found['last']['event']}: {found['last']['reason']}",
     ]
     if release["held"]:
@@ -92,7 +93,12 @@ def status_text(found: Mapping[str, Any]) -> str:
         )
     for name, rate in found["counted"].get("rates", {}).items():
         lines.append(f"{name:<14}  canary {rate['canary']:.3%}, stable {rate['stable']:.3%}")
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(_wrapped(line) for line in lines)
+
+
+def _wrapped(line: str) -> str:
+    """In 80 columns, the second column under itself."""
+    return textwrap.fill(line, 80, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False)
 
 
 def _progress(release: Mapping[str, Any], whole: float) -> str:
