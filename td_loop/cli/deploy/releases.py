@@ -78,6 +78,7 @@ def abort(
     from td_loop.deploy.canary.machine import Stage
     from td_loop.deploy.canary.run import resume
     from td_loop.errors import RunInUse, UsageError
+    from td_loop.lock import holder
 
     release = store.under_way(folder)
     if release is None:
@@ -85,8 +86,10 @@ def abort(
     store.ask(folder, store.Request("abort", release.number, reason, refuse=refuse))
     try:
         ended = resume(folder, Console())
-    except RunInUse as e:
-        typer.echo(f"asked for: {e}")
+    except RunInUse:
+        at_work = holder(folder / store.LOCK)
+        who = "" if at_work is None else f", {at_work.who},"
+        typer.echo(f"release {release.number}: the controller{who} has been asked to withdraw it")
     else:
         if ended is Stage.PROMOTED:
             raise UsageError(f"too late: release {release.number} is the stable policy; serve another one instead")

@@ -102,10 +102,11 @@ def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
     folder = settings.folder
     make_dir(folder)
     with (
-        locked(folder / LOCK, "stop it, or give another --dir"),
+        locked(folder / LOCK, "stop it, or give another --dir") as lock,
         _reserved(settings.host, settings.port) as port,
         Signals() as signals,
     ):
+        lock.sign()
         _prepare(settings)
         counters = Counters(folder, settings.processes)
         team = _Team(settings, port, counters, signals, say)
