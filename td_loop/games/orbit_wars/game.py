@@ -16,7 +16,6 @@ from td_loop.games.orbit_wars.board import new_game
 from td_loop.games.orbit_wars.features import FEATURE_NAMES, N_FEATURES, Tally, features, make_tally
 from td_loop.games.orbit_wars.forecast import Forecast, begin, make_forecast
 from td_loop.games.orbit_wars.paths import path_table
-from td_loop.games.orbit_wars.rule import rule
 from td_loop.games.orbit_wars.search import OrbitSearch
 from td_loop.games.orbit_wars.session import OrbitSession
 from td_loop.games.orbit_wars.sizes import SIZES
@@ -184,6 +183,8 @@ class OrbitWars:
 
     def rule_of(self, state: Position, seat: int) -> list[list[Any]]:
         """What the rule plays; nothing where it fails."""
+        from td_loop.games.orbit_wars.rule import rule
+
         try:
             return self.answer(rule(state, seat))
         except Exception:
