@@ -221,7 +221,9 @@ def test_gates_are_opened_and_a_release_is_aborted_from_another_terminal(
     assert store.refusal(stand.folder, sha_of(artefact)) == ""
 
 
-def test_a_release_that_nobody_watches_is_aborted_by_the_command_itself(stand: Stand, artefact: Path) -> None:
+def test_a_release_that_nobody_watches_is_aborted_by_the_command_itself(
+    stand: Stand, artefact: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     at = ["--dir", str(stand.folder)]
     thread, _ = in_background(command(artefact, stand, "--gate", "manual"))
     wait_for(stand, Event.WAIT)
@@ -240,6 +242,11 @@ def test_a_release_that_nobody_watches_is_aborted_by_the_command_itself(stand: S
     stand.canary = sha_of(artefact)
     with closing(EmbeddedRouter(stand.folder)) as router:
         router.set(50.0)
+    with locked(stand.folder / store.LOCK, "") as lock:
+        lock.sign()
+        assert main(["deploy", "abort", *at]) == 0
+        assert "the controller, process" in capsys.readouterr().out
+        assert split(stand) == 50
     assert main(["deploy", "abort", *at]) == 0
     assert split(stand) == 0
     assert stand.canary == ""

@@ -430,4 +430,4 @@ def test_a_folder_has_one_server(server: Server, artefacts: list[Artefact]) -> N
         check=False,
     )
     assert done.returncode == 5
-    assert "in use" in done.stderr.decode()
+    assert f"in use by process {server.process.pid} " in done.stderr.decode()
