@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -339,6 +340,22 @@ def dumps_json(value: Any, *, indent: bool = False) -> bytes:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically (see `dumps_json`)."""
     write_bytes(path, dumps_json(value, indent=True) + b"\n")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a file of settings that `--config` names.
+
+    Raises:
+        DataError: it is missing, cannot be read or is no TOML; the message names it, and the line.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as e:
+        raise DataError(f"{path}: no such file; leave --config out for the defaults") from e
+    except (OSError, UnicodeDecodeError) as e:
+        raise DataError(f"{path}: cannot be read: {e}") from e
+    except tomllib.TOMLDecodeError as e:
+        raise DataError(f"{path}: no valid TOML: {e}") from e
 
 
 def read_json(path: Path) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,19 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER
+from td_loop.deploy.moves import unpack_moves
+from td_loop.deploy.names import (
+    BINARY,
+    DECISION_HEADER,
+    EPISODE_HEADER,
+    FALLBACK_HEADER,
+    SERVER_FILE,
+    SUBSET_HEADER,
+    TOKEN_FILE,
+)
 from td_loop.errors import DataError, TdLoopError, UsageError
 
 TIMEOUT_S = 5.0
-BINARY = "application/octet-stream"
-FALLBACK_HEADER = "x-rl-fallback"
-
-_ROWS = struct.Struct("<II")
 
 
 class ServerError(TdLoopError):
@@ -85,8 +89,8 @@ class Client:
             DataError: no server works there.
         """
         try:
-            url = json.loads((folder / "server.json").read_text())["url"]
-            return cls(url, (folder / "token").read_text().strip(), timeout_s)
+            url = json.loads((folder / SERVER_FILE).read_text())["url"]
+            return cls(url, (folder / TOKEN_FILE).read_text().strip(), timeout_s)
         except (OSError, ValueError, KeyError) as e:
             raise DataError(f"{folder}: no server works there; start it with `td-loop deploy serve --dir`") from e
 
@@ -116,9 +120,7 @@ class Client:
         body = {"episode": episode, "previous": previous or None, "observation": observation}
         headers = {"Content-Type": "application/json", **_names(episode, previous)}
         found = self._json("POST", "/v1/decide", body, headers)
-        return Answer(
-            found["decision"], found["moves"], found["subset"], found["fallback"], found.get("reason", "")
-        )
+        return _answer(found)
 
     def decide_packed(self, episode: str, body: bytes, previous: str = "") -> Answer:
         """As `decide`, of a state that `Served.pack` made bytes of, and answered in bytes where that can be.
@@ -129,11 +131,14 @@ class Client:
         headers = {"Content-Type": BINARY, "Accept": BINARY, **_names(episode, previous)}
         answered, content = self._ask("POST", "/v1/decide", body, headers)
         if answered.get("content-type") != BINARY:
-            found = json.loads(content)
-            return Answer(found["decision"], found["moves"], found["subset"], found["fallback"])
+            return _answer(json.loads(content))
         reason = answered.get(FALLBACK_HEADER) or ""
         name, subset = answered.get(DECISION_HEADER) or "", answered.get(SUBSET_HEADER) or ""
-        return Answer(name, unpack_moves(content), subset, bool(reason), reason)
+        try:
+            moves = unpack_moves(content)
+        except DataError as e:
+            raise ServerError(f"{self.url}/v1/decide: {e}") from e
+        return Answer(name, moves, subset, bool(reason), reason)
 
     def reward(self, decision: str, reward: float) -> bool:
         """Report what a decision led to; False if it has had its reward before.
@@ -244,6 +249,10 @@ class Client:
         raise AssertionError
 
 
+def _answer(found: Mapping[str, Any]) -> Answer:
+    return Answer(found["decision"], found["moves"], found["subset"], found["fallback"], found.get("reason", ""))
+
+
 def _names(episode: str, previous: str) -> dict[str, str]:
     """Headers that routers in front of the server go by."""
     return {EPISODE_HEADER: episode} | ({DECISION_HEADER: previous} if previous else {})
@@ -254,17 +263,3 @@ def _error(content: bytes) -> str:
         return str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
         return content[:200].decode(errors="replace")
-
-
-def unpack_moves(body: bytes) -> list[list[float]]:
-    """Rows of numbers: the inverse of what the server makes of moves.
-
-    Raises:
-        ServerError: it is none.
-    """
-    try:
-        rows, columns = _ROWS.unpack_from(body)
-        numbers = struct.unpack(f"<{rows * columns}d", body[_ROWS.size :])
-    except struct.error as e:
-        raise ServerError(f"the server's answer is no table of moves ({e})") from e
-    return [list(numbers[i : i + columns]) for i in range(0, len(numbers), columns or 1)]

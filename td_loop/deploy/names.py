@@ -73,7 +73,21 @@ RUN_QUEUE_SECONDS = "rl_engine_run_queue_seconds_total"
 THROTTLED_SECONDS = "rl_engine_throttled_seconds_total"
 """Counter: time that the control group was throttled."""
 
-# Headers of the HTTP interface.
+# How traffic is counted.
+FULL_BP = 10_000
+"""All of it, in basis points: hundredths of a percent."""
+
+# Where in its folder a server says how it is reached.
+SERVER_FILE = "server.json"
+"""Its URL."""
+TOKEN_FILE = "token"
+"""What lets one change things."""
+
+# The HTTP interface.
+BINARY = "application/octet-stream"
+"""Content type of bodies that a game has packed, and of moves as `moves.pack_moves` makes them."""
+FALLBACK_HEADER = "x-rl-fallback"
+"""Of a binary answer: why the rule gave it; empty if the policy did."""
 EPISODE_HEADER = "x-episode-id"
 SUBSET_HEADER = "x-rl-subset"
 DECISION_HEADER = "x-decision-id"

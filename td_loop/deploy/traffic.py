@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from td_loop.deploy.names import FULL_BP
 from td_loop.errors import DataError, UsageError
 from td_loop.files import make_dir, storage_errors, write_bytes
 from td_loop.lock import locked
 
 FILE, LOCK = "traffic", "traffic.lock"
-FULL_BP = 10_000
-"""All traffic, in hundredths of a percent."""
 
 _MAGIC = b"td_loop traffic 1\n"
 _SIZE, _WORD = 4096, 8  # bytes of the file; which of its 64-bit words is the state

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from td_loop.errors import DataError, UsageError
+from td_loop.errors import UsageError
+from td_loop.files import read_toml
 from td_loop.guard.audits import Facts
 from td_loop.guard.breaker import BreakerSettings
 from td_loop.guard.detectors.settings import Settings, choice, number, refuse_unknown, table_of, whole
@@ -151,7 +151,7 @@ def read_config(path: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Gu
         DataError: the file is missing or no TOML; the message names the line.
         UsageError: a key or table that there is not, or a value out of its range.
     """
-    tables = {} if path is None else _read(path)
+    tables = {} if path is None else read_toml(path)
     try:
         every = (RunSettings, BreakerSettings, SnapshotSettings, PurgeSettings, MetricsSettings, Facts)
         kinds: dict[str, type[Settings]] = {s.TABLE: s for s in every}
@@ -164,17 +164,6 @@ def read_config(path: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Gu
     except UsageError as e:
         raise UsageError(str(e) if path is None else f"{path}: {e}") from e
     return GuardConfig(run, breaker, snapshots, purge, metrics, audit, panel)  # type: ignore[arg-type]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError as e:
-        raise DataError(f"{path}: no such file; leave --config out for the defaults") from e
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{path}: cannot be read: {e}") from e
-    except tomllib.TOMLDecodeError as e:
-        raise DataError(f"{path}: no valid TOML: {e}") from e
 
 
 def _detectors(panel: Panel) -> list[Settings]:

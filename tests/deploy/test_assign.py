@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from td_loop.deploy.routing.assign import FULL_BP, subset_of
+from td_loop.deploy.names import FULL_BP
+from td_loop.deploy.routing.assign import subset_of
 
 IDS = st.text(max_size=40)
 WEIGHTS = st.integers(0, FULL_BP)

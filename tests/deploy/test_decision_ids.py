@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from td_loop.deploy.server.control import TOKEN_FILE, folder_token
+from td_loop.deploy.names import TOKEN_FILE
+from td_loop.deploy.server.control import folder_token
 from td_loop.deploy.server.decision_id import KEY_FILE, DecisionId, Signer, folder_key
 from td_loop.deploy.server.ledger import FILE, Ledger, Redeemed
 

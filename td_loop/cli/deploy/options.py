@@ -66,7 +66,8 @@ def ends_of(
     Raises:
         UsageError: no server works in the folder, or a router's option is none.
     """
-    from td_loop.deploy.canary.run import TOKEN_FILE, Ends, server_of
+    from td_loop.deploy.canary.run import Ends, server_of
+    from td_loop.deploy.names import TOKEN_FILE
 
     options = dict(_pair(x) for x in router_option or [])
     if router != "istio":

@@ -19,14 +19,12 @@ from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.canary.webhook import Webhook
 from td_loop.deploy.canary.window import Window
 from td_loop.deploy.canary.world import Voice, WallClock, World
+from td_loop.deploy.names import SERVER_FILE
 from td_loop.deploy.postmortem.write import after_rollback
 from td_loop.deploy.routing.choose import open_router
 from td_loop.errors import DataError, Refused, UsageError
 from td_loop.files import make_dir, read_json, sha256
 from td_loop.lock import locked
-
-SERVER_FILE, TOKEN_FILE = "server.json", "token"
-"""Where in its folder a server says how it is reached."""
 
 
 @dataclass(frozen=True)

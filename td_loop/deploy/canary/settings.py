@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from td_loop.errors import DataError, UsageError
+from td_loop.errors import UsageError
+from td_loop.files import read_toml
 from td_loop.guard.detectors.settings import Settings, choice, number, refuse_unknown, table_of, whole
 
 
@@ -169,7 +169,7 @@ def read_settings(path: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
         DataError: the file is missing or no TOML; the message names the line.
         UsageError: a key or table that there is not, or a value out of its range.
     """
-    tables = {} if path is None else _read(path)
+    tables = {} if path is None else read_toml(path)
     try:
         merged = {
             **tables,
@@ -178,14 +178,3 @@ def read_settings(path: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
         return CanarySettings.from_mapping(merged)
     except UsageError as e:
         raise UsageError(str(e) if path is None else f"{path}: {e}") from e
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError as e:
-        raise DataError(f"{path}: no such file; leave --config out for the defaults") from e
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{path}: cannot be read: {e}") from e
-    except tomllib.TOMLDecodeError as e:
-        raise DataError(f"{path}: no valid TOML: {e}") from e

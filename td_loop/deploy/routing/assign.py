@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import hashlib
 
-from td_loop.deploy.names import Subset
-
-FULL_BP = 10_000
-"""All traffic, in basis points: hundredths of a percent."""
+from td_loop.deploy.names import FULL_BP, Subset
 
 
 def subset_of(episode_id: str, salt: str, weight_bp: int) -> Subset:

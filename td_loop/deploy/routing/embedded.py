@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from td_loop.deploy.routing.assign import FULL_BP
+from td_loop.deploy.names import FULL_BP
 from td_loop.deploy.routing.contract import RouterError, whole_steps
 from td_loop.deploy.traffic import Traffic
 from td_loop.errors import DataError, RunInUse, StorageError

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from td_loop import files
+from td_loop.deploy.names import FULL_BP
 from td_loop.deploy.routing import envoy_config, envoy_routes
-from td_loop.deploy.routing.assign import FULL_BP
 from td_loop.deploy.routing.contract import RouterError, whole_steps
 from td_loop.deploy.routing.envoy_process import ask, get, new_version, running, stat
 from td_loop.errors import DataError

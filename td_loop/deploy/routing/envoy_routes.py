@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, SUBSETS, Subset
-from td_loop.deploy.routing.assign import FULL_BP
+from td_loop.deploy.names import DECISION_HEADER, DECISION_PREFIX, EPISODE_HEADER, FULL_BP, SUBSETS, Subset
 from td_loop.deploy.routing.contract import RouterError
 from td_loop.deploy.routing.envoy_config import CANARY_OR_STABLE, ROUTES, TYPE, Json, Plan
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from td_loop.deploy.names import FULL_BP, TOKEN_FILE
 from td_loop.deploy.server.policies import Named, Policies, publish, read_policies
 from td_loop.deploy.server.problem import Problem
-from td_loop.deploy.traffic import FULL_BP, Traffic
+from td_loop.deploy.traffic import Traffic
 from td_loop.errors import DataError, Refused, RunInUse, StorageError, TdLoopError
 from td_loop.files import atomic_file
 
-TOKEN_FILE = "token"
 FOLLOW_S = 60.0
 """Seconds that all processes may take to serve what was asked for."""
 _POLL_S = 0.01

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import struct
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +18,16 @@ from typing import Any, cast
 
 import orjson
 
-from td_loop.deploy.names import DECISION_HEADER, EPISODE_HEADER, SUBSET_HEADER, SUBSETS, Subset
+from td_loop.deploy.moves import pack_moves
+from td_loop.deploy.names import (
+    BINARY,
+    DECISION_HEADER,
+    EPISODE_HEADER,
+    FALLBACK_HEADER,
+    SUBSET_HEADER,
+    SUBSETS,
+    Subset,
+)
 from td_loop.deploy.server import exposition
 from td_loop.deploy.server.control import Control
 from td_loop.deploy.server.ledger import Redeemed
@@ -35,11 +43,8 @@ READ_S = 10.0
 MOST_LETTERS = 200
 """Letters of an episode's id."""
 LARGEST_REWARD = 1e9
-BINARY = "application/octet-stream"
-FALLBACK_HEADER = "x-rl-fallback"
 
 _JSON = [("content-type", "application/json")]
-_ROWS = struct.Struct("<II")
 
 Scope = Any
 Protocol = Any
@@ -187,15 +192,6 @@ def _answer(scope: Scope, proto: Protocol, decision: Decision) -> None:
     if fallback:
         content["reason"] = decision.reason
     _json(proto, 200, content)
-
-
-def pack_moves(moves: list[list[Any]]) -> bytes | None:
-    """Rows and columns u32, then the numbers as doubles; None of moves that are no such table."""
-    columns = len(moves[0]) if moves else 0
-    try:
-        return _ROWS.pack(len(moves), columns) + b"".join(struct.pack(f"<{columns}d", *row) for row in moves)
-    except struct.error:
-        return None
 
 
 def _json(proto: Protocol, status: int, content: Any) -> None:

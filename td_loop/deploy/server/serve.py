@@ -18,6 +18,7 @@ from pathlib import Path
 
 from td_loop.deploy.admission.record import is_verified
 from td_loop.deploy.canary.store import check_not_refused
+from td_loop.deploy.names import FULL_BP, SERVER_FILE
 from td_loop.deploy.server.control import folder_token
 from td_loop.deploy.server.counters import Counters
 from td_loop.deploy.server.decision_id import folder_key
@@ -26,14 +27,14 @@ from td_loop.deploy.server.ledger import MOST_PROCESSES, Ledger
 from td_loop.deploy.server.policies import Named, Policies, publish, read_policies
 from td_loop.deploy.server.watched import Watched
 from td_loop.deploy.server.worker import Settings
-from td_loop.deploy.traffic import FULL_BP, Traffic
+from td_loop.deploy.traffic import Traffic
 from td_loop.errors import Refused, TdLoopError, UsageError
 from td_loop.files import make_dir, remove, write_json
 from td_loop.lock import locked
 from td_loop.policy.runtimes import RUNTIMES
 from td_loop.signals import Signals, die_with
 
-LOCK, PLACE_FILE = "server.lock", "server.json"
+LOCK = "server.lock"
 GRACE_S = 10.0
 """Seconds that requests under way have after SIGTERM."""
 CALM_S = 10.0
@@ -115,7 +116,7 @@ def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
             team.start()
             policies = read_policies(folder)
             url = f"http://{_in_url(settings.host)}:{port}"
-            write_json(folder / PLACE_FILE, {"url": url, "pid": os.getpid(), "processes": settings.processes})
+            write_json(folder / SERVER_FILE, {"url": url, "pid": os.getpid(), "processes": settings.processes})
             assert policies is not None
             of = f"stable {policies.stable.sha256[:12]}"
             if policies.canary is not None:
@@ -126,7 +127,7 @@ def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
         finally:
             team.stop()
             counters.close()
-            remove(folder / PLACE_FILE)
+            remove(folder / SERVER_FILE)
         signals.check()
 
 

@@ -178,7 +178,7 @@ class OrbitWars:
         """What the rule plays; nothing where there is nothing to read."""
         try:
             return self.rule_of(*seen.read(observation))
-        except Exception:
+        except Exception:  # the last resort: whatever an observation may hold, there is an answer
             return []
 
     def rule_of(self, state: Position, seat: int) -> list[list[Any]]:
@@ -187,7 +187,7 @@ class OrbitWars:
 
         try:
             return self.answer(rule(state, seat))
-        except Exception:
+        except Exception:  # the same
             return []
 
 
