@@ -28,6 +28,7 @@ from td_loop.games.orbit_wars.state import N_FLEETS, N_PLANETS, Position, copy_s
 from td_loop.games.orbit_wars.turn import launch
 from td_loop.kernels import cache_dir
 from td_loop.policy.artefact import read_artefact
+from td_loop.policy.player import policy_player
 from td_loop.policy.runtimes import RUNTIMES, open_runner
 from td_loop.value.io import load_weights
 
@@ -93,6 +94,7 @@ def main() -> None:
     torch.set_num_threads(1)
     artefact = read_artefact(args.policy, GAME.contract)
     runners = {name: open_runner(artefact, name) for name in RUNTIMES}
+    players = {name: policy_player(GAME, runner) for name, runner in runners.items()}
     search, rng = GAME.make_search(load_weights(args.weights)), np.random.default_rng(0)
     states = spread(args.replays, args.states)
     watch = Watch(time.perf_counter_ns if args.wall else time.thread_time_ns)
@@ -101,13 +103,10 @@ def main() -> None:
     def decide(position: Position, seat: int, run: str, label: str, watch: Watch) -> None:
         inputs = watch(f"inputs{label}", lambda: GAME.policy_inputs(position, seat))
         logits = watch(f"{run}{label}", lambda: runners[run](inputs)[0])  # type: ignore[arg-type,index]
-        watch(f"choice{label}", lambda: GAME.choose(position, seat, logits))  # type: ignore[arg-type]
+        watch(f"choice{label}", lambda: GAME.choose(position, seat, inputs, logits))  # type: ignore[arg-type]
 
     def whole(position: Position, seat: int, run: str, label: str) -> None:
-        watch(
-            f"decision, {run}{label}",
-            lambda: GAME.choose(position, seat, runners[run](GAME.policy_inputs(position, seat))[0]),
-        )
+        watch(f"decision, {run}{label}", lambda: players[run](position, seat, rng))
 
     for warm in (True, False):
         if not warm:

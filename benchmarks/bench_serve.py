@@ -28,6 +28,9 @@ from typing import Any
 import numpy as np
 import orjson
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.serve_stalling import GAME as STALLING
 from td_loop.deploy.admission.record import keep_record
 from td_loop.deploy.admission.verify import verify
 from td_loop.deploy.client import Client
@@ -282,8 +285,6 @@ def main() -> None:
     if args.load is not None:
         sys.stdout.buffer.write(orjson.dumps(asyncio.run(load(*json.loads(args.load)))))
         return
-
-    from benchmarks.serve_stalling import GAME as STALLING
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -35,7 +35,9 @@ FALLBACK_REASONS = ("timeout", "error", "output", "illegal", "busy")
 """Why the rule answered: no answer in time; the runner raised; the wrong shape or not finite; not legal; all
 threads of the policy hang."""
 ERRORS = "rl_errors_total"
-"""Counter: requests answered with a 5xx status."""
+"""Counter: requests answered with a 5xx status, or by nobody, because the process that had them died."""
+IN_FLIGHT = "rl_requests_in_flight"
+"""Gauge: decisions that are being made, those of a canary in shadow among them."""
 EPISODES = "rl_episodes_total"
 """Counter: episodes that were assigned to a subset (the router's draw, for the test of sample ratios)."""
 DECISION_SECONDS = "rl_decision_seconds"

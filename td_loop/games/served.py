@@ -74,12 +74,17 @@ class Served(Playable[S, A], Protocol[S, A]):
         """Tensors of one decision, B = 1, unpadded; every variable axis has at least one (maybe masked) entry."""
         ...
 
-    def open_options(self, state: S, seat: int, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
+    def open_options(self, inputs: Inputs, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
         """bool[S, O]: the options that a slot has. Slots that decide nothing have STAY alone."""
         ...
 
-    def choose(self, state: S, seat: int, logits: Tensor) -> A:
+    def choose(self, state: S, seat: int, inputs: Inputs, logits: Tensor) -> A:
         """The most likely open option of every slot, without any noise, as a legal action. `logits` f32[S, O].
+
+        Args:
+            state, seat: whose turn it is.
+            inputs: what `policy_inputs` made of them.
+            logits: the policy's answer.
 
         Raises:
             OutputError: the shape is wrong or a logit of an open option is not finite.

@@ -62,7 +62,7 @@ def run_fit(
         say: told of every round.
 
     Raises:
-        WeightsError, ReplayError, DataError: a file cannot be used.
+        WeightsError, ReplayError, DataError: a file cannot be used, or too few games were played.
         UsageError: onnx is not installed.
         StorageError: the disk is full, read-only or failing.
     """

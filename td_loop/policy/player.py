@@ -15,6 +15,7 @@ def policy_player(game: Served[Any, Any], run: Runner) -> Player[Any, Any]:
     """Chooses what the policy finds most likely. It draws nothing from its random stream."""
 
     def decide(state: Any, seat: int, rng: np.random.Generator) -> Any:
-        return game.choose(state, seat, run(game.policy_inputs(state, seat))[0])
+        inputs = game.policy_inputs(state, seat)
+        return game.choose(state, seat, inputs, run(inputs)[0])
 
     return decide

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from td_loop.errors import DataError
 from td_loop.games.served import Inputs, PolicyContract, Tensor, TensorSpec
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -94,11 +95,17 @@ def column_of(values: FloatArray) -> Column:
 
 
 def reference_of(contract: PolicyContract, decisions: Iterable[Inputs]) -> Mapping[str, Column]:
-    """`input.column` -> its reference over all real entries of these decisions, which are held in memory."""
+    """`input.column` -> its reference over all real entries of these decisions, which are held in memory.
+
+    Raises:
+        DataError: an input has no real entry in any of them.
+    """
     gathered: dict[str, list[Tensor]] = {spec.name: [] for spec in contract.inputs if spec.columns}
     for inputs in decisions:
         for spec in contract.inputs:
             if spec.columns:
                 gathered[spec.name].append(real_entries(contract, spec, inputs))
     tables = {name: np.concatenate(parts) for name, parts in gathered.items()}
+    if empty := [name for name, table in tables.items() if len(table) == 0]:
+        raise DataError(f"no decision that was learnt from shows any of: {', '.join(empty)}; play more games")
     return {name: column_of(tables[spec.name][:, c]) for spec, c, name in column_names(contract)}

@@ -127,10 +127,11 @@ class _Table:
         def decide(state: Any, seat: int, rng: np.random.Generator) -> Any:
             if rng.random() < self.config.labelled:
                 self._keep(state, seat, self._ask(state, seat))
-            logits = run(self.game.policy_inputs(state, seat))[0]
+            inputs = self.game.policy_inputs(state, seat)
+            logits = run(inputs)[0]
             if noisy:
                 logits = logits + (rng.gumbel(size=logits.shape) * _TEMPERATURE).astype(np.float32)
-            return self.game.choose(state, seat, logits)
+            return self.game.choose(state, seat, inputs, logits)
 
         return decide
 

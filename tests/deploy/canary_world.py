@@ -181,6 +181,7 @@ class FakeRouter:
 
     def __init__(self, step: float = 0.01) -> None:
         self.weight, self.down, self._step = 0.0, False, step
+        self.apart = False
         self.set_to: list[float] = []
         self.street: Street | None = None
 

@@ -60,7 +60,7 @@ def write_policy(path: Path, weights: dict[str, Tensor]) -> Artefact:
                     actions.append(None)
                     continue
                 decisions.append(game.policy_inputs(state, seat))
-                actions.append(game.choose(state, seat, run(decisions[-1])[0]))
+                actions.append(game.choose(state, seat, decisions[-1], run(decisions[-1])[0]))
             state = game.step(state, actions)
             if game.outcome(state) is not None:
                 break

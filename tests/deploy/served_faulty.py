@@ -40,10 +40,10 @@ class FaultyToy(ServedToy):
             inputs["seats"][:] = np.nan
         return inputs
 
-    def choose(self, state: State, seat: int, logits: Tensor) -> Action:
+    def choose(self, state: State, seat: int, inputs: Inputs, logits: Tensor) -> Action:
         if state.turn == ILLEGAL:
             return np.array([[seat, 10_000]])
-        return super().choose(state, seat, logits)
+        return super().choose(state, seat, inputs, logits)
 
 
 GAME: Any = FaultyToy()

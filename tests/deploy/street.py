@@ -112,7 +112,7 @@ class Street:
 
     def counts(self) -> tuple[Counts, Counts]:
         """What the server has counted: stable, canary."""
-        found = Window(self.server.url).observe()
+        found = Window(lambda: self.server.url).observe()
         return found.stable, found.canary
 
     def policies(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Street:
 def street(folder: Path, stable: Path) -> Iterator[Street]:
     """All of it, with clients at play, until the block ends."""
     with contextlib.ExitStack() as stack:
-        options = ("--stable", stable, "--processes", 2, "--deadline-ms", 5000)
+        options = ("--stable", stable, "--processes", 2, "--deadline-ms", 5000, "--behind-proxy")
         server = stack.enter_context(started(folder / "serving", *options))
         said = folder / "envoy.out"
         where = ("--dir", server.folder, "--stable", server.url, "--canary", server.url, "--port", 0)

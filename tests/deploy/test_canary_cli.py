@@ -44,7 +44,7 @@ class Stand:
     def __init__(self, folder: Path) -> None:
         self.folder, self.exporter = folder, Exporter()
         self.stable, self.canary, self.shadow = "5" * 64, "", False
-        self.errors = 0.0
+        self.errors, self.behind_proxy = 0.0, False
         (folder / "token").write_text("secret")
         stand = self
 
@@ -93,6 +93,7 @@ class Stand:
                 "shadow": self.shadow,
                 "revision": 1,
                 "processes": [1],
+                "behind_proxy": self.behind_proxy,
             }
         ).encode()
 
@@ -140,7 +141,7 @@ def test_a_release_from_start_to_promotion(
 ) -> None:
     assert main(command(artefact, stand)) == 0
     out, err = capsys.readouterr()
-    assert out == f"{artefact} is the stable policy now\n"
+    assert out == f"{artefact} is promoted\n"
     assert "canary: advance, ramp, 9.09 %: canary is done" in err
     assert "\r" not in err  # piped: no progress
     assert (stand.stable, stand.canary, split(stand)) == (sha_of(artefact), "", 0.0)
@@ -265,6 +266,39 @@ def test_another_artefact_cannot_take_over_a_release(
     other.write_bytes(b"other")
     assert main(command(other, stand)) == 64
     assert "release 1, of" in capsys.readouterr().err
+
+
+def test_server_and_router_must_be_made_for_each_other(
+    stand: Stand, artefact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behind = command(artefact, stand, "--router", "envoy")
+    assert main(behind) == 64
+    assert "--behind-proxy" in capsys.readouterr().err
+    stand.behind_proxy = True
+    assert main(behind) == 1
+    assert "no Envoy runs in" in capsys.readouterr().err
+    where = {"pid": 1, "admin": 1, "host": "127.0.0.1", "port": 1, "apart": True}
+    write_json(stand.folder / "envoy" / "envoy.json", where)
+    assert main(behind) == 64
+    assert "--shadow 0" in capsys.readouterr().err
+    assert main([*behind, "--shadow", "0"]) == 64
+    assert "--prometheus" in capsys.readouterr().err
+    assert store.read_audit(stand.folder) == []
+
+
+def test_a_server_that_was_started_anew_elsewhere_is_found_again(stand: Stand, artefact: Path) -> None:
+    thread, codes = in_background(command(artefact, stand, "--gate", "manual"))
+    wait_for(stand, Event.WAIT)
+    elsewhere = Stand(stand.folder)
+    elsewhere.stable, elsewhere.canary, elsewhere.shadow = stand.stable, stand.canary, stand.shadow
+    stand.close()
+    try:
+        assert main(["deploy", "abort", "--dir", str(stand.folder)]) == 0
+        thread.join(30)
+        assert codes == [9]
+        assert elsewhere.canary == ""
+    finally:
+        elsewhere.close()
 
 
 def test_settings_are_printed_and_nonsense_is_refused(

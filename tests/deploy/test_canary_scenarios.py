@@ -404,6 +404,34 @@ def test_who_stops_a_rollback_that_the_router_does_not_confirm_is_told(tmp_path:
     assert b.street.router.weight == 0.0
 
 
+def test_a_router_that_splits_and_does_not_answer_leaves_the_canary_nothing_to_answer_with(tmp_path: Path) -> None:
+    b = bench(tmp_path, Policy(reward=0.5))
+
+    def fall() -> None:
+        b.street.router.down = True
+        store.ask(tmp_path, store.Request("abort", 1))
+
+    answered = []
+    b.street.at(60, fall)
+    b.street.at(66, lambda: answered.append(b.street.answered[BAD]))
+    b.street.at(400, lambda: answered.append(b.street.answered[BAD]))
+    b.street.at(400, lambda: setattr(b.street.router, "down", False))
+    assert b.begin(BAD).run() is Stage.ROLLED_BACK
+    assert answered[0] == answered[1] > 0
+    assert b.street.router.set_to[-2:] == [5.0, 0.0]
+    assert any("the server has no canary any more" in line for line in b.heard.said)
+    assert next(x for x in b.lines() if x.event == "withdrawn").evidence["tries"] > 5
+
+
+def test_where_the_subsets_are_servers_apart_a_promoted_canary_has_all_traffic(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.router.apart = True
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert (b.street.serving.stable, b.street.serving.canary, b.street.router.weight) == (GOOD, SAME, 100.0)
+    last = b.lines()[-1]
+    assert (last.release.weight, "deploy it as the stable policy" in last.reason) == (100.0, True)
+
+
 def test_an_artefact_that_the_server_does_not_take_ends_the_release(tmp_path: Path) -> None:
     b = bench(tmp_path)
     assert b.begin("f" * 64).run() is Stage.ROLLED_BACK

@@ -42,7 +42,7 @@ def asked(
     request: pytest.FixtureRequest, exporting: Exporter, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Source]:
     if request.param == "window":
-        yield Window(exporting.url)
+        yield Window(lambda: exporting.url)
         return
     with prometheus(tmp_path_factory.mktemp("prometheus"), [exporting.port]) as url:
         yield Prometheus(url)
@@ -122,9 +122,18 @@ def test_a_server_that_is_away_is_no_observation(source: Source, exporter: Expor
 
 def test_a_port_where_nobody_listens_is_an_error_of_the_source() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    for source in (Window(url), Prometheus(url)):
+    for source in (Window(lambda: url), Prometheus(url)):
         with pytest.raises(SourceError, match="does not"):
             source.observe()
+
+
+def test_a_server_is_found_again_where_it_is_now(exporter: Exporter) -> None:
+    at = [f"http://127.0.0.1:{free_port()}"]
+    window = Window(lambda: at[0])
+    with pytest.raises(SourceError, match="does not tell"):
+        window.observe()
+    at[0] = exporter.url
+    assert window.observe().canary.requests > 0
 
 
 @real
@@ -211,6 +220,6 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 def test_observations_survive_as_json(exporter: Exporter) -> None:
     exporter.drift = {"ships": 0.4}
-    found = Window(exporter.url, lambda: 12.0).observe()
+    found = Window(lambda: exporter.url, lambda: 12.0).observe()
     assert Observation.from_json(json.loads(json.dumps(found.as_json()))) == found
     assert found.time == 12.0

@@ -84,8 +84,25 @@ def test_processes_see_who_is_ready(tmp_path: Path, stack: ExitStack) -> None:
     one, other = open_counters(stack, tmp_path, 0, fresh=True), open_counters(stack, tmp_path, 1)
     other.set_ready(7)
     assert one.ready() == [0, 7]
-    one.clear_ready(1)
+    one.bury(1)
     assert other.ready() == [0, 0]
+
+
+def test_decisions_of_a_process_that_died_are_errors_of_those_who_were_to_make_them(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    one, other = open_counters(stack, tmp_path, 0, fresh=True), open_counters(stack, tmp_path, 1)
+    for counters in (one, other):
+        counters.add(CELLS["canary"].in_flight, 3.0)
+    other.add(CELLS["canary"].in_flight, -1.0)
+    other.add(CELLS["canary"].requests)
+    one.bury(1)
+    found = {s: read(text(one.totals())) for s in ("canary", "stable")}
+    for subset, requests, errors, in_flight in (("canary", 3, 2, 3), ("stable", 0, 0, 0)):
+        told = found[subset]
+        assert told[names.REQUESTS, of(subset)] == requests
+        assert told[names.ERRORS, of(subset)] == errors
+        assert told[names.IN_FLIGHT, of(subset)] == in_flight
 
 
 @given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))

@@ -224,7 +224,7 @@ def test_a_5xx_answer_is_an_error_of_the_subset_that_was_to_answer(
     rig: Rig, subset: Subset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
-    app = App(service, Control(rig.folder, service.traffic, lambda: [0], lambda _: None))
+    app = App(service, Control(rig.folder, service.traffic, lambda: [0], lambda _: None), behind_proxy=True)
     answers: list[int] = []
 
     class Protocol:
@@ -242,6 +242,41 @@ def test_a_5xx_answer_is_an_error_of_the_subset_that_was_to_answer(
     assert answers == [500]
     assert {s: rig.count(s, "errors") for s in SUBSETS} == {s: float(s == subset) for s in SUBSETS}
     assert "RuntimeError: to order" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("behind_proxy", "told", "status", "answers"),
+    [
+        (True, "canary", 200, "canary"),
+        (True, "stable", 200, "stable"),
+        (True, "blue", 400, ""),
+        (True, None, 200, "stable"),
+        (False, "canary", 200, "stable"),
+        (False, "blue", 200, "stable"),
+    ],
+)
+def test_only_a_router_in_front_may_say_who_answers(
+    rig: Rig, behind_proxy: bool, told: str | None, status: int, answers: str
+) -> None:
+    service = rig.start(rig.policy("a", decided), rig.policy("b", decided))
+    control = Control(rig.folder, service.traffic, lambda: [0], lambda _: None, behind_proxy)
+    app = App(service, control, behind_proxy=behind_proxy)
+    answered: list[tuple[int, Any]] = []
+
+    class Protocol:
+        async def __call__(self) -> bytes:
+            return orjson.dumps({"episode": "e", "observation": observation()})
+
+        def response_bytes(self, status: int, headers: Any, body: bytes) -> None:
+            answered.append((status, orjson.loads(body)))
+
+    headers = {"content-length": "99"} | ({} if told is None else {SUBSET_HEADER: told})
+    scope = SimpleNamespace(path="/v1/decide", method="POST", headers=headers, client="127.0.0.1:9")
+    run(app.__rsgi__(scope, Protocol()))
+    [(got, content)] = answered
+    assert (got, content.get("subset", "")) == (status, answers)
+    if status != 200:
+        assert f"{SUBSET_HEADER}: {told!r}" in content["error"]
 
 
 def test_a_process_that_goes_on_does_without_a_canary_that_was_rolled_back(

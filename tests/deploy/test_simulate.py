@@ -26,9 +26,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_games_are_episodes_of_one_policy_and_their_outcomes_are_rewards(server: Server, packed: bool) -> None:
-    before = Window(server.url).observe()
+    before = Window(lambda: server.url).observe()
     played = simulate(GAME, Simulation(server.url, 20, opponent="idle", packed=packed, name=f"packed {packed}"))
-    now = Window(server.url).observe()
+    now = Window(lambda: server.url).observe()
     assert (played.games, played.failures, played.moved) == (20, {}, 0)
     assert not played.fallbacks
     stable, canary = now.stable.minus(before.stable), now.canary.minus(before.canary)
@@ -39,9 +39,9 @@ def test_games_are_episodes_of_one_policy_and_their_outcomes_are_rewards(server:
 
 
 def test_the_outcome_can_be_the_reward_of_every_decision(server: Server) -> None:
-    before = Window(server.url).observe()
+    before = Window(lambda: server.url).observe()
     played = simulate(GAME, Simulation(server.url, 3, clients=1, every=True, name="every", seed=100))
-    now = Window(server.url).observe()
+    now = Window(lambda: server.url).observe()
     rewards = now.stable.rewards + now.canary.rewards - before.stable.rewards - before.canary.rewards
     assert rewards == sum(played.decisions.values()) > 3
 

@@ -46,22 +46,25 @@ class ServedToy(Toy):
         x[0, seat, 2], x[0, :, 3], x[0, :, 4] = 1, n / 4, state.turn / LAST
         return {"seats": x, "present": np.ones((1, n), np.float32)}
 
-    def open_options(self, state: State, seat: int, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
+    def open_options(self, inputs: Inputs, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
+        seats = inputs["seats"][0]
+        n = len(seats)
+        troops = round(float(np.expm1(seats[seats[:, 2] == 1, 1][0])))
         opened = np.zeros((n_slots, n_options), bool)
         opened[:, STAY] = True
         for k in range(1, OPTIONS):
-            opened[: state.n, k] = _sent(state, seat, k) >= 1
+            opened[:n, k] = _sent(troops, n, k) >= 1
         return opened
 
-    def choose(self, state: State, seat: int, logits: Tensor) -> Action:
+    def choose(self, state: State, seat: int, inputs: Inputs, logits: Tensor) -> Action:
         n = state.n
         if logits.ndim != 2 or len(logits) < n or logits.shape[1] != OPTIONS:
             raise OutputError(f"logits have the shape {logits.shape}, must be [{n} or more, {OPTIONS}]")
-        opened = self.open_options(state, seat, n, OPTIONS)
+        opened = self.open_options(inputs, n, OPTIONS)
         if not np.isfinite(logits[:n][opened]).all():
             raise OutputError("a logit is not finite")
         best = np.where(opened, logits[:n], -np.inf).argmax(1)
-        launches = [(on, _sent(state, seat, int(k))) for on, k in enumerate(best) if k != STAY]
+        launches = [(on, _sent(int(state.troops[seat]), n, int(k))) for on, k in enumerate(best) if k != STAY]
         return np.array(launches, np.int64).reshape(-1, 2)
 
     def is_legal(self, state: State, seat: int, action: Action) -> bool:
@@ -114,8 +117,8 @@ class ServedSession(ToySession):
         self.state = ServedToy().step(self.state, actions)
 
 
-def _sent(state: State, seat: int, option: int) -> int:
-    return int(state.troops[seat]) * option // (2 * state.n)
+def _sent(troops: int, n: int, option: int) -> int:
+    return troops * option // (2 * n)
 
 
 GAME: Any = ServedToy()

@@ -34,6 +34,10 @@ def random_logits(position: Position, seat: int, rng: np.random.Generator) -> Te
     return logits
 
 
+def chosen(position: Position, seat: int, logits: Tensor) -> Action:
+    return GAME.choose(position, seat, policy_inputs(position, seat), logits)
+
+
 def target_of(position: Position, planet: float, angle: float, ships: float) -> int:
     board, s = position
     p = int(planet)
@@ -46,7 +50,7 @@ def target_of(position: Position, planet: float, angle: float, ships: float) -> 
 def test_any_logits_give_legal_launches_that_land(k: int, seed: int) -> None:
     rng, position = np.random.default_rng(seed), STATES[k]
     for seat in range(position.board.n_players):
-        action = GAME.choose(position, seat, random_logits(position, seat, rng))
+        action = chosen(position, seat, random_logits(position, seat, rng))
         assert GAME.is_legal(position, seat, action)
         assert bench.legal(position, seat, action)
         assert all(target_of(position, *row) >= 0 for row in action)
@@ -58,7 +62,7 @@ def test_spoilt_states_give_legal_launches(k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     position = bench.spoilt(STATES[k], rng)
     for seat in np.flatnonzero(alive(position)).tolist():
-        action = GAME.choose(position, seat, random_logits(position, seat, rng))
+        action = chosen(position, seat, random_logits(position, seat, rng))
         assert bench.legal(position, seat, action)
 
 
@@ -66,7 +70,7 @@ def test_recorded_states_give_legal_launches(real_replays_store: list[Position])
     rng, launches = np.random.default_rng(0), 0
     for position in real_replays_store:
         for seat in np.flatnonzero(alive(position)).tolist():
-            action = GAME.choose(position, seat, random_logits(position, seat, rng))
+            action = chosen(position, seat, random_logits(position, seat, rng))
             assert bench.legal(position, seat, action)
             launches += len(action)
     assert launches > 100
@@ -76,9 +80,9 @@ def test_recorded_states_give_legal_launches(real_replays_store: list[Position])
 def test_the_same_logits_give_the_same_launches_in_any_thread(k: int, seed: int) -> None:
     position = STATES[k]
     logits = random_logits(position, 0, np.random.default_rng(seed))
-    alone = GAME.choose(position, 0, logits)
+    alone = chosen(position, 0, logits)
     with ThreadPoolExecutor(4) as pool:
-        for action in pool.map(lambda _: GAME.choose(position, 0, logits), range(8)):
+        for action in pool.map(lambda _: chosen(position, 0, logits), range(8)):
             np.testing.assert_array_equal(action, alone)
 
 
@@ -87,7 +91,7 @@ def test_to_stay_is_open_always_and_padding_is_closed(k: int) -> None:
     position = STATES[k]
     inputs = policy_inputs(position, 0)
     s, n = inputs["slots"].shape[1:]
-    opened = GAME.open_options(position, 0, s + 3, 1 + (n + 2) * len(SIZES))
+    opened = GAME.open_options(policy_inputs(position, 0), s + 3, 1 + (n + 2) * len(SIZES))
     assert opened[:, STAY].all()
     assert not opened[s:, 1:].any()
     assert not opened[:, 1 + n * len(SIZES) :].any()
@@ -99,7 +103,7 @@ def test_a_policy_that_stays_launches_nothing(k: int) -> None:
     position = STATES[k]
     logits = np.zeros_like(random_logits(position, 0, np.random.default_rng(0)))
     logits[:, STAY] = 1
-    assert GAME.choose(position, 0, logits).shape == (0, 3)
+    assert chosen(position, 0, logits).shape == (0, 3)
 
 
 def test_the_most_likely_option_is_carried_out() -> None:
@@ -111,7 +115,7 @@ def test_the_most_likely_option_is_carried_out() -> None:
         logits = np.full((len(own), 1 + inputs["nodes"].shape[1] * len(SIZES)), -1.0, np.float32)
         logits[:, STAY] = 0
         logits[slot, 1 + dst * len(SIZES) + SPARE] = 1
-        action = GAME.choose(position, 0, logits)
+        action = chosen(position, 0, logits)
         assert len(action) <= 1
         for planet, angle, ships in action:
             assert planet == own[slot]
@@ -120,17 +124,27 @@ def test_the_most_likely_option_is_carried_out() -> None:
     assert made > 10
 
 
+@given(places, luck, st.sampled_from([-(2.0**33), 2.0**33]))
+def test_only_differences_between_logits_count(k: int, seed: int, by: float) -> None:
+    rng, position = np.random.default_rng(seed), STATES[k]
+    shape = random_logits(position, 0, rng).shape
+    logits = rng.permuted(1024.0 * np.arange(np.prod(shape))).reshape(shape).astype(np.float32)
+    moved = logits + np.float32(by)
+    assert (moved - np.float32(by) == logits).all()  # nothing was lost to rounding
+    np.testing.assert_array_equal(chosen(position, 0, moved), chosen(position, 0, logits))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_logit_that_is_not_finite_is_refused_where_it_counts(value: float) -> None:
     position = positions(11, 2)[60]
     logits = random_logits(position, 0, np.random.default_rng(0))
-    closed = np.argwhere(~GAME.open_options(position, 0, *logits.shape))[0]
+    closed = np.argwhere(~GAME.open_options(policy_inputs(position, 0), *logits.shape))[0]
     fine = logits.copy()
     fine[tuple(closed)] = value
-    np.testing.assert_array_equal(GAME.choose(position, 0, fine), GAME.choose(position, 0, logits))
+    np.testing.assert_array_equal(chosen(position, 0, fine), chosen(position, 0, logits))
     logits[0, STAY] = value
     with pytest.raises(OutputError, match="slot 0, option 0"):
-        GAME.choose(position, 0, logits)
+        chosen(position, 0, logits)
 
 
 @pytest.mark.parametrize("wrong", [(0, 0), (1, 0), (0, 1), (0, -4)])
@@ -139,7 +153,7 @@ def test_a_wrong_shape_is_refused(wrong: tuple[int, int]) -> None:
     logits = random_logits(position, 0, np.random.default_rng(0))
     few = np.zeros([max(0, n - w) if w else n for n, w in zip(logits.shape, wrong, strict=True)], np.float32)
     with pytest.raises(OutputError):
-        GAME.choose(position, 0, few if any(w > 0 for w in wrong) else logits[None])
+        chosen(position, 0, few if any(w > 0 for w in wrong) else logits[None])
 
 
 @given(places, st.sampled_from(["greedy", "balanced", "rusher"]))
@@ -156,7 +170,7 @@ def test_the_options_of_an_action_lead_to_the_same_targets(k: int, name: str) ->
             assert options[slot] == STAY
         elif options[slot] > 0:
             assert (options[slot] - 1) // len(SIZES) == target_of(position, planet, *largest[planet])
-            assert GAME.open_options(position, 0, len(own), 10_000)[slot, options[slot]]
+            assert GAME.open_options(policy_inputs(position, 0), len(own), 10_000)[slot, options[slot]]
 
 
 def _largest(action: Action) -> dict[int, tuple[float, float]]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from td_loop.errors import DataError
 from td_loop.games.served import PolicyContract, TensorSpec
 from td_loop.policy.reference import bins, column_of, real_entries, reference_of
 from tests.deploy.toy_policy import decisions
@@ -53,6 +54,13 @@ def test_padding_is_no_part_of_the_reference() -> None:
     padded["present"][:, -1] = 0
     np.testing.assert_array_equal(real_entries(CONTRACT, CONTRACT.inputs[0], padded), inputs["seats"][0])
     assert reference_of(CONTRACT, [padded]) == reference_of(CONTRACT, [inputs])
+
+
+def test_an_input_of_which_nothing_was_seen_is_named() -> None:
+    inputs = GAME.policy_inputs(*next(decisions(range(2, 3))))
+    nobody = inputs | {"present": np.zeros_like(inputs["present"])}
+    with pytest.raises(DataError, match=r"any of: seats; play more games"):
+        reference_of(CONTRACT, [nobody, nobody])
 
 
 @pytest.mark.parametrize(

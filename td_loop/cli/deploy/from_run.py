@@ -62,8 +62,7 @@ def from_run(
     come `td-loop deploy verify` and `td-loop deploy canary`: see there.
     """
     from td_loop.deploy.canary import store
-    from td_loop.deploy.canary.http_serving import HttpServing
-    from td_loop.deploy.canary.run import check_server
+    from td_loop.deploy.canary.run import check_server, serving_of
     from td_loop.deploy.canary.settings import read_settings
     from td_loop.policy.artefact import import_onnx
     from td_loop.report.find import find_run
@@ -84,7 +83,7 @@ def from_run(
     pick = picked(where)
     # All that could be in the way is looked at before hours of games, not after.
     ends = options.ends_of(folder, server, token, router, router_option, prometheus, selector)
-    check_server(HttpServing(ends.server, Path(ends.token)))
+    check_server(serving_of(folder, ends), ends)
     artefact = where / POLICIES / artefact_name(pick, fit)
     under_way = store.under_way(folder)
     if under_way is not None and Path(under_way.path) != artefact.resolve():

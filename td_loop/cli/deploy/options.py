@@ -72,8 +72,10 @@ def ends_of(
     options = dict(_pair(x) for x in router_option or [])
     if router != "istio":
         options = {"dir": str(folder.resolve()), **options}
-    where = server or server_of(folder)
-    return Ends(where, str((token or folder / TOKEN_FILE).resolve()), router, options, prometheus or "", selector)
+    if server is None:
+        server_of(folder)
+    secret = str((token or folder / TOKEN_FILE).resolve())
+    return Ends(server or "", secret, router, options, prometheus or "", selector)
 
 
 def release_it(
@@ -93,7 +95,7 @@ def release_it(
         ended = release(folder, artefact, settings, ends, console, config)
     finally:
         console.end()
-    typer.echo(f"{artefact} is {'the stable policy now' if ended is Stage.PROMOTED else 'rolled back'}")
+    typer.echo(f"{artefact} is {'promoted' if ended is Stage.PROMOTED else 'rolled back'}")
     if ended is not Stage.PROMOTED:
         raise typer.Exit(CANARY_ROLLED_BACK)
 

@@ -33,6 +33,14 @@ def serve(
     deadline_ms: Annotated[float, typer.Option(help="What a policy has before the rule answers for it.")] = 50.0,
     threads: Annotated[int, typer.Option(help="Threads that compute for each policy, in each process.")] = 4,
     runtime: Annotated[str, typer.Option(help="onnxruntime, numpy or torch.")] = "onnxruntime",
+    behind_proxy: Annotated[
+        bool,
+        typer.Option(
+            "--behind-proxy",
+            help="An Envoy or Istio in front splits the traffic: believe the header x-rl-subset, which it sets. "
+            "Nobody else must be able to reach the server.",
+        ),
+    ] = False,
 ) -> None:
     """Answer decisions over HTTP: POST /v1/decide, rewards at /v1/reward, figures at /metrics.
 
@@ -50,6 +58,6 @@ def serve(
     from td_loop.deploy.server.serve import serve as run
 
     settings = ServeSettings(
-        stable, canary, canary_percent, folder, host, port, processes, deadline_ms, runtime, threads
+        stable, canary, canary_percent, folder, host, port, processes, deadline_ms, runtime, threads, behind_proxy
     )
     run(settings, typer.echo)

@@ -35,7 +35,7 @@ def legality(subject: Subject) -> Check:
     illegal, first = 0, ""
     for d in subject.decisions:
         try:
-            action = subject.game.choose(d.state, d.seat, subject.runner(d.inputs)[0])
+            action = subject.game.choose(d.state, d.seat, d.inputs, subject.runner(d.inputs)[0])
         except OutputError as e:
             illegal, first = illegal + 1, first or f" ({e})"
             continue

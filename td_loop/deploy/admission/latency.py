@@ -63,9 +63,10 @@ def _round(subject: Subject, clock: Clock) -> list[float]:
 
 
 def _decide(subject: Subject, runner: Runner, d: Decision) -> None:
-    logits = runner(subject.game.policy_inputs(d.state, d.seat))[0]
+    inputs = subject.game.policy_inputs(d.state, d.seat)
+    logits = runner(inputs)[0]
     try:
-        subject.game.choose(d.state, d.seat, logits)
+        subject.game.choose(d.state, d.seat, inputs, logits)
     except OutputError:  # other checks say so
         return
 

@@ -59,6 +59,6 @@ def _answer(subject: Subject, decision: Decision) -> list[list[Any]] | str:
     """The action as a client gets it; what is no answer is the same each time, too."""
     try:
         logits = subject.runner(decision.inputs)[0]
-        return subject.game.answer(subject.game.choose(decision.state, decision.seat, logits))
+        return subject.game.answer(subject.game.choose(decision.state, decision.seat, decision.inputs, logits))
     except OutputError as e:
         return str(e)

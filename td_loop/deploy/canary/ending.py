@@ -15,15 +15,35 @@ from td_loop.deploy.routing.contract import RouterError
 from td_loop.errors import Interrupted
 
 _UNLOAD_TRIES = 3
+_ROUTER_TRIES = 2
+"""Tries of a router that does not answer, after which the server gives up the canary first."""
 
 
 def take_traffic(world: World) -> int:
     """Set the weights to 100/0 and have them read back, for as long as it takes; return how many tries it took.
 
+    A router that does not answer may split traffic all the same. After some tries the server unloads the canary:
+    then its stable policy answers what still comes for the canary. The weights are tried on.
+
     A signal ends it after one more try.
     """
+    failed, unloaded = 0, False
+
+    def set_to_nothing() -> None:
+        nonlocal failed, unloaded
+        try:
+            world.router.set(0.0)
+        except RouterError:
+            failed += 1
+            if failed >= _ROUTER_TRIES and not unloaded:
+                with contextlib.suppress(ServingError):
+                    world.serving.unload_canary()
+                    unloaded = True
+                    world.voice.say("the router does not answer; the server has no canary any more")
+            raise
+
     try:
-        tries = insist(world, "take the canary's traffic away", lambda: world.router.set(0.0), RouterError)
+        tries = insist(world, "take the canary's traffic away", set_to_nothing, RouterError)
     except Interrupted:
         with contextlib.suppress(RouterError):
             world.router.set(0.0)
@@ -71,11 +91,15 @@ def withdraw(world: World, record: Record, release: Release, unwritten: store.Li
 
 
 def promote(world: World, record: Record, release: Release) -> Release:
-    """Make the canary the stable policy.
+    """Make the canary the stable policy; where the subsets have servers of their own, give it all traffic.
 
     Raises:
         RouterError, ServingError: not all of it is done yet.
     """
+    if world.router.apart:
+        full = replace(release, weight=world.router.set(100.0))
+        reason = "the canary has all traffic: deploy it as the stable policy, then set its weight to 0"
+        return _end(world, record, full, Stage.PROMOTED, reason)
     policies = world.serving.policies()
     if policies.stable != release.sha256 or not policies.settled:
         if release.sha256 not in {policies.stable, policies.canary}:  # the server has begun anew since
@@ -89,7 +113,7 @@ def promote(world: World, record: Record, release: Release) -> Release:
 
 
 def _end(world: World, record: Record, release: Release, stage: Stage, reason: str) -> Release:
-    became = after(release, Move(Event.ADVANCE, stage, 0.0, reason), world.clock.now())
+    became = after(release, Move(Event.ADVANCE, stage, release.weight, reason), world.clock.now())
     line = record.line(Event.ADVANCE, release.stage, became, reason)
     insist(world, "write the audit log", lambda: record.append(line))
     return became

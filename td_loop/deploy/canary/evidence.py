@@ -55,7 +55,7 @@ def rates(settings: CanarySettings) -> tuple[Rate, ...]:
             limits.output,
             "invalid or illegal outputs",
         ),
-        Rate("error", lambda c: c.errors, lambda c: c.requests, limits.error, "5xx answers"),
+        Rate("error", lambda c: c.errors, lambda c: c.requests, limits.error, "5xx answers, or none,"),
         Rate(
             "latency",
             lambda c: c.slower_than(slow),

@@ -8,6 +8,7 @@ from typing import Any
 
 from td_loop.deploy.canary.serving import Policies, ServingError
 from td_loop.deploy.client import Client, ServerError
+from td_loop.errors import UsageError
 
 ASK_S, LOAD_S = 5.0, 120.0
 """Seconds that an answer may take, and that loading a policy in all processes may."""
@@ -18,11 +19,11 @@ _FINAL = (400, 401, 403, 409, 422)
 class HttpServing:
     """One server, all its processes."""
 
-    def __init__(self, url: str, token: Path) -> None:
+    def __init__(self, url: Callable[[], str], token: Path) -> None:
         """Nothing is asked yet.
 
         Args:
-            url: such as http://127.0.0.1:8080.
+            url: tells where it is now, such as http://127.0.0.1:8080; raises UsageError where it cannot.
             token: the file that holds the text which lets one change things.
         """
         self._url, self._token = url, token
@@ -48,8 +49,10 @@ class HttpServing:
 
     def _ask(self, what: Callable[[Client], Any], timeout_s: float, token: str = "") -> Any:
         try:
-            with Client(self._url, token, timeout_s) as client:
+            with Client(self._url(), token, timeout_s) as client:
                 return what(client)
+        except UsageError as e:
+            raise ServingError(str(e)) from e
         except ServerError as e:
             raise ServingError(str(e), is_final=e.status in _FINAL) from e
 
@@ -68,6 +71,7 @@ def _policies(found: Any) -> Policies:
             "" if canary is None else canary["sha256"],
             bool(found["shadow"]),
             all(revision == found["revision"] for revision in found["processes"]),
+            bool(found["behind_proxy"]),
         )
     except (LookupError, TypeError) as e:
         raise ServingError(f"the server's list of policies is of another kind than expected ({e!r})") from e

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from td_loop.deploy.canary.world import Voice, WallClock, World
 from td_loop.deploy.names import SERVER_FILE
 from td_loop.deploy.postmortem.write import after_rollback
 from td_loop.deploy.routing.choose import open_router
+from td_loop.deploy.routing.contract import Router
 from td_loop.errors import DataError, Refused, UsageError
 from td_loop.files import make_dir, read_json, sha256
 from td_loop.lock import locked
@@ -32,7 +33,7 @@ class Ends:
     """How everything outside is reached; kept in the audit log, for whoever goes on after a kill.
 
     Attributes:
-        server: URL.
+        server: URL; "": of whichever works in the folder.
         token: file with the server's token.
         router: see `open_router`.
         router_options: see there.
@@ -61,16 +62,51 @@ def server_of(folder: Path) -> str:
         raise UsageError(f"no server works in {folder} ({e}); start one, or give --server URL") from e
 
 
-def check_server(serving: Serving) -> Policies:
+def serving_of(folder: Path, ends: Ends) -> HttpServing:
+    """The server that a release is tried on; one that was started anew elsewhere is found again."""
+    return HttpServing(_address(folder, ends), Path(ends.token))
+
+
+def check_server(serving: Serving, ends: Ends) -> Policies:
     """What a server serves.
 
     Raises:
-        UsageError: it does not answer.
+        UsageError: it does not answer, or it splits by itself though a router is to.
     """
     try:
-        return serving.policies()
+        found = serving.policies()
     except ServingError as e:
         raise UsageError(f"{e}; is `td-loop deploy serve` running?") from e
+    if ends.router != "embedded" and not found.behind_proxy:
+        raise UsageError(
+            f"--router {ends.router}: the server splits by itself and does not go by x-rl-subset; start it with "
+            "`td-loop deploy serve --behind-proxy`"
+        )
+    return found
+
+
+def check_apart(router: Router, settings: CanarySettings, ends: Ends) -> None:
+    """Refuse what cannot be where the subsets have servers of their own (see `Router.apart`).
+
+    Raises:
+        UsageError: it cannot be.
+        RouterError: the router does not answer.
+    """
+    if not router.apart:
+        return
+    if settings.stages.shadow_s > 0:
+        raise UsageError("stable and canary are servers apart: no request comes to both, so give --shadow 0")
+    if not ends.prometheus:
+        raise UsageError("stable and canary are servers apart: give --prometheus URL, which watches both")
+    if (share := router.read()) != 0:
+        raise UsageError(
+            f"the canary's servers have {share:g} % of the traffic: deploy what they serve as the stable policy, "
+            "set their weight to 0, and begin then"
+        )
+
+
+def _address(folder: Path, ends: Ends) -> Callable[[], str]:
+    return lambda: ends.server or server_of(folder)
 
 
 @contextmanager
@@ -79,12 +115,14 @@ def opened(
 ) -> Iterator[World]:
     """The world of a controller, while the block runs."""
     with ExitStack() as stack:
-        source: Source = Prometheus(ends.prometheus, ends.selector) if ends.prometheus else Window(ends.server)
+        source: Source = (
+            Prometheus(ends.prometheus, ends.selector) if ends.prometheus else Window(_address(folder, ends))
+        )
         stack.callback(source.close)
         router = open_router(ends.router, ends.router_options)
         stack.callback(router.close)
         webhook = Webhook(settings.webhook)
-        serving = HttpServing(ends.server, Path(ends.token))
+        serving = serving_of(folder, ends)
         yield World(folder, router, source, serving, webhook, WallClock(), voice, after_rollback, config)
 
 
@@ -103,7 +141,8 @@ def release(
     Raises:
         DataError: there is no such artefact, or the folder's files are damaged.
         Refused: it was not verified, or has been rolled back before.
-        UsageError: another release is under way, or the artefact is the stable policy already.
+        UsageError: another release is under way, the artefact is the stable policy already, or server and router
+            are not made for each other.
         RunInUse: another controller is at work in the folder.
     """
     path = artefact.resolve()
@@ -128,8 +167,9 @@ def release(
         for what in store.REQUESTS:  # left over: meant for a release that has ended
             store.forget(folder, what)
         with opened(folder, ends, settings, voice, config) as world:
-            if check_server(world.serving).stable == sha:
+            if check_server(world.serving, ends).stable == sha:
                 raise UsageError(f"{artefact} is the stable policy already")
+            check_apart(world.router, settings, ends)
             return Controller(world, settings, Release(number, sha, str(path), seq), asdict(ends)).run()
 
 

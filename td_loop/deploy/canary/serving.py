@@ -29,12 +29,14 @@ class Policies:
         canary: sha256 of the canary; "" if there is none.
         shadow: whether the canary answers beside the stable policy, for nobody.
         settled: whether every process of the server serves these, and not what was before.
+        behind_proxy: whether the server goes by what a router in front of it says.
     """
 
     stable: str
     canary: str = ""
     shadow: bool = False
     settled: bool = True
+    behind_proxy: bool = False
 
 
 class Serving(Protocol):

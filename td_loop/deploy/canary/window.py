@@ -17,11 +17,11 @@ TIMEOUT_S = 5.0
 class Window:
     """A server's own counters; any of its processes tells the sum of all."""
 
-    def __init__(self, url: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, url: Callable[[], str], now: Callable[[], float] = time.time) -> None:
         """Nothing is asked yet.
 
         Args:
-            url: of the server, such as http://127.0.0.1:8700.
+            url: tells where the server is now, such as http://127.0.0.1:8080; raises UsageError where it cannot.
             now: the clock by which observations are dated.
 
         Raises:
@@ -31,22 +31,26 @@ class Window:
             import prometheus_client.parser  # noqa: F401
         except ImportError as e:
             raise UsageError("needs the package prometheus_client: pip install 'td-loop[deploy]'") from e
-        self._url, self._now = f"{url.rstrip('/')}/metrics", now
+        self._url, self._now = url, now
         # A proxy that the environment names is for the world, not for a server of ours.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def observe(self) -> Observation:
         """The counters at this moment."""
         try:
-            with self._opener.open(self._url, timeout=TIMEOUT_S) as answer:
+            url = f"{self._url().rstrip('/')}/metrics"
+        except UsageError as e:
+            raise SourceError(str(e)) from e
+        try:
+            with self._opener.open(url, timeout=TIMEOUT_S) as answer:
                 content = answer.read().decode()
         except (OSError, ValueError, HTTPException) as e:
-            raise SourceError(f"{self._url} does not tell its counters: {e}") from e
+            raise SourceError(f"{url} does not tell its counters: {e}") from e
         try:
             samples = list(parse(content))
         except ValueError as e:
-            raise SourceError(f"{self._url}: no metrics in the text format ({e})") from e
-        return observation(samples, time=self._now(), age=0.0, instances=(self._url,))
+            raise SourceError(f"{url}: no metrics in the text format ({e})") from e
+        return observation(samples, time=self._now(), age=0.0, instances=(url,))
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -28,6 +28,16 @@ class Router(Protocol):
         """The finest change that the back end knows, in percent; `whole_steps` says what others come to."""
         ...
 
+    @property
+    def apart(self) -> bool:
+        """Whether the two subsets are servers of their own, and not one that holds both policies. Then only a new
+        deployment makes the canary's policy the stable one; until that, being promoted is having all traffic.
+
+        Raises:
+            RouterError: the back end does not tell.
+        """
+        ...
+
     def read(self) -> float:
         """The canary's percentage as the back end has it now.
 

@@ -20,6 +20,7 @@ class EmbeddedRouter:
     """The split of the servers that work in a folder. They need not run: one that starts later goes by it, too."""
 
     step = 0.01
+    apart = False
 
     def __init__(self, folder: Path) -> None:
         """Open the folder's split; a new one gives the canary nothing.

@@ -27,6 +27,11 @@ class EnvoyRouter:
         self._folder = folder
         self._effective_s = effective_s
 
+    @property
+    def apart(self) -> bool:
+        """See `Router.apart`: whether `td-loop deploy envoy` was given two addresses."""
+        return running(self._folder).apart
+
     def read(self) -> float:
         """See `Router.read`: what the admin interface says it works by, not what a file says."""
         return envoy_routes.split_of(self._effective()["route_config"]) * 100 / FULL_BP

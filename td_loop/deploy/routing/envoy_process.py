@@ -44,12 +44,14 @@ class Running:
         pid: its process.
         admin: port of the admin interface, on 127.0.0.1.
         host, port: where it listens for requests.
+        apart: see `Router.apart`.
     """
 
     pid: int
     admin: int
     host: str
     port: int
+    apart: bool
 
     @property
     def url(self) -> str:
@@ -240,7 +242,8 @@ def _wait_until_live(process: subprocess.Popen[bytes], folder: Path, plan: envoy
         with contextlib.suppress(OSError, ValueError, RouterError, LookupError):
             admin = int((folder / "admin").read_text().rpartition(":")[2])
             get(admin, "/ready")
-            return Running(process.pid, admin, plan.host, _listens_at(admin))
+            apart = plan.upstreams["stable"] != plan.upstreams["canary"]
+            return Running(process.pid, admin, plan.host, _listens_at(admin), apart)
         time.sleep(0.02)
     raise RouterError(f"Envoy was not ready within {START_S:g} s: {last_words(folder)}")
 

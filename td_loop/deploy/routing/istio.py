@@ -98,6 +98,7 @@ class IstioRouter:
     """
 
     step = 1.0
+    apart = True
 
     def __init__(
         self,

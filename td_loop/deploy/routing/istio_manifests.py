@@ -134,7 +134,8 @@ def _service(release: Release) -> Json:
 def _deployment(release: Release, subset: Subset) -> Json:
     labels = {"app": release.service, "version": subset}
     args = ["deploy", "serve", "--host", "0.0.0.0", "--port", str(release.port), "--dir", "/state"]
-    args += ["--stable", release.stable, *(["--canary", release.canary] if subset == "canary" else [])]
+    args += ["--behind-proxy", "--stable", release.stable]
+    args += ["--canary", release.canary] if subset == "canary" else []
     container = {
         "name": "policy",
         "image": release.image,

@@ -51,6 +51,7 @@ class Control:
         traffic: Traffic,
         ready: Callable[[], list[int]],
         prepare: Callable[[Named], Any],
+        behind_proxy: bool = False,
     ) -> None:
         """Nothing happens yet.
 
@@ -59,8 +60,10 @@ class Control:
             traffic: its split.
             ready: the revision of the policies that each process serves.
             prepare: loads an artefact into this process, in a thread, before the others hear of it.
+            behind_proxy: whether the server goes by what a router in front of it says.
         """
         self._folder, self._traffic, self._ready, self._prepare = folder, traffic, ready, prepare
+        self._behind_proxy = behind_proxy
         self._token = folder_token(folder)
         self._one_at_a_time = asyncio.Lock()
 
@@ -106,6 +109,7 @@ class Control:
             "shadow": policies.shadow,
             "revision": policies.revision,
             "processes": self._ready(),
+            "behind_proxy": self._behind_proxy,
         }
 
     async def set_canary(self, wanted: Mapping[str, Any]) -> dict[str, Any]:

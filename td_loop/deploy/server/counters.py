@@ -53,6 +53,7 @@ class SubsetCells:
     requests: int
     fallbacks: dict[str, int]
     errors: int
+    in_flight: int
     episodes: int
     seconds: Histogram
     reward_count: int
@@ -113,7 +114,8 @@ class _Layout:
                 reason: count(names.FALLBACKS, "Answers of the rule.", reason=reason)
                 for reason in names.FALLBACK_REASONS
             },
-            errors=count(names.ERRORS, "Requests answered with a 5xx status."),
+            errors=count(names.ERRORS, "Requests answered with a 5xx status, or by nobody."),
+            in_flight=self.cell(names.IN_FLIGHT, "gauge", "Decisions that are being made.", **of),
             episodes=count(names.EPISODES, "Episodes that the router gave to the subset."),
             seconds=self.histogram(names.DECISION_SECONDS, "From the request read to the answer written.", **of),
             reward_count=reward("count", "Rewards of the policy's own answers."),
@@ -202,9 +204,14 @@ class Counters:
         """Let the others know which revision of the policies this process serves."""
         self._file.words[_READY + self._process] = revision
 
-    def clear_ready(self, process: int) -> None:
-        """A process has died: it serves nothing."""
+    def bury(self, process: int) -> None:
+        """A process has died: it serves nothing, and whoever waited for a decision of it gets none."""
         self._file.words[_READY + process] = 0
+        row = HEAD_BYTES // 8 + process * SIZE
+        for cells in CELLS.values():
+            lost, self._all[row + cells.in_flight] = self._all[row + cells.in_flight], 0.0
+            self._all[row + cells.requests] += lost
+            self._all[row + cells.errors] += lost
 
     def ready(self) -> list[int]:
         """The revision that each process serves; 0 of one that is not warm yet."""

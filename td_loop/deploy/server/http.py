@@ -54,9 +54,16 @@ Handler = Callable[[Scope, Protocol], Awaitable[None]]
 class App:
     """The RSGI application of one process."""
 
-    def __init__(self, service: Service, control: Control) -> None:
-        """`control`: what the controller of a canary asks for."""
-        self._service, self._control = service, control
+    def __init__(self, service: Service, control: Control, *, behind_proxy: bool = False) -> None:
+        """Nothing is answered yet.
+
+        Args:
+            service: what requests are about.
+            control: what the controller of a canary asks for.
+            behind_proxy: a router in front says in a header which subset answers. From anybody else that header
+                is nothing: a client must not choose its policy.
+        """
+        self._service, self._control, self._behind_proxy = service, control, behind_proxy
         self._routes: dict[str, dict[str, Handler]] = {
             "/v1/decide": {"POST": self._decide},
             "/v1/reward": {"POST": self._reward},
@@ -112,7 +119,7 @@ class App:
         self._service.written(decision, asyncio.get_running_loop().time() - arrived)
 
     def _request(self, headers: Any, body: bytes) -> Request:
-        told = headers.get(SUBSET_HEADER)
+        told = headers.get(SUBSET_HEADER) if self._behind_proxy else None
         if told is not None and told not in SUBSETS:
             raise Problem(400, f"header {SUBSET_HEADER}: {told!r} is not one of {', '.join(SUBSETS)}")
         episode, previous = headers.get(EPISODE_HEADER), headers.get(DECISION_HEADER) or ""

@@ -79,7 +79,7 @@ def infer(game: Served[Any, Any], runner: Runner, question: Question) -> Inferre
         raise NoMoves("error") from e
     logits = _checked(game, inputs, answer)
     try:
-        action = game.choose(state, seat, logits)
+        action = game.choose(state, seat, inputs, logits)
         legal = game.is_legal(state, seat, action)
         moves = game.answer(action) if legal else []
     except OutputError as e:

@@ -56,6 +56,7 @@ class ServeSettings:
         deadline_ms: that a policy has before the rule answers.
         runtime: see `open_runner`.
         threads: that compute for each policy, in each process.
+        behind_proxy: a router in front says which subset answers; only it can reach the server.
 
     Raises:
         UsageError: a value is out of range.
@@ -71,6 +72,7 @@ class ServeSettings:
     deadline_ms: float = 50.0
     runtime: str = "onnxruntime"
     threads: int = 4
+    behind_proxy: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.canary_percent <= 100.0:
@@ -222,6 +224,7 @@ class _Team:
             deadline_ms=settings.deadline_ms,
             runtime=settings.runtime,
             threads=settings.threads,
+            behind_proxy=settings.behind_proxy,
         )
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._started: dict[int, float] = {}
@@ -257,7 +260,7 @@ class _Team:
                     # One that does not live long is not started over and over.
                     calm = now - self._started[k] >= CALM_S
                     due[k] = now if calm else self._started[k] + CALM_S
-                    self._counters.clear_ready(k)
+                    self._counters.bury(k)
                     how = f"by signal {-code}" if code < 0 else f"with code {code}"
                     self._say(f"server process {k} ended {how}; it is started anew in {due[k] - now:.0f} s")
             for k in [k for k, at in due.items() if at <= now]:

@@ -159,14 +159,16 @@ class Service:
         subset, key, switched, begun = self._assign(request, traffic, serving)
         policy = serving.canary if subset == "canary" else serving.stable
         assert policy is not None  # `assign` knows whether there is a canary
-        question = Question(request.read)
+        question, cells = Question(request.read), CELLS[subset]
+        self.counters.add(cells.in_flight)
         try:
             moves, reason, inferred = await self._ask(policy, question, arrived + self._deadline_s)
         except DataError:
             raise
         except Exception as e:
             raise Fault(subset) from e
-        cells = CELLS[subset]
+        finally:
+            self.counters.add(cells.in_flight, -1.0)
         self.counters.add(cells.requests)
         if begun:
             self.counters.add(cells.episodes)
@@ -256,6 +258,7 @@ class Service:
             return
         began = loop.time()
         reason = ""
+        self.counters.add(cells.in_flight)
         try:
             mine = await canary.pool.ask(
                 lambda: infer(self.game, canary.runner, question), began + self._deadline_s, canary.watch.see
@@ -268,6 +271,8 @@ class Service:
             reason = "busy"
         else:
             self.counters.add(cells.agreeing, float(mine.moves == stable.moves))
+        finally:
+            self.counters.add(cells.in_flight, -1.0)
         self.counters.add(cells.requests)
         if reason:
             self.counters.add(cells.fallbacks[reason])

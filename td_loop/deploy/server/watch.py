@@ -80,7 +80,7 @@ class Watch:
             self._saved -= self._cpu() - began
 
     def _look(self, x: Inferred) -> None:
-        opened = self._game.open_options(x.state, x.seat, *x.logits.shape)
+        opened = self._game.open_options(x.inputs, *x.logits.shape)
         entropy = decision_entropy(x.logits, opened)
         if entropy is not None:
             self.choices.add(choices(x.logits, opened))

@@ -42,6 +42,7 @@ class Settings:
         deadline_ms: that a policy has.
         runtime: see `open_runner`.
         threads: that compute for each policy.
+        behind_proxy: see `ServeSettings`.
         goes_on: see `load_all`.
     """
 
@@ -53,6 +54,7 @@ class Settings:
     deadline_ms: float
     runtime: str
     threads: int
+    behind_proxy: bool = False
     goes_on: bool = False
 
     def as_json(self) -> str:
@@ -120,8 +122,9 @@ async def run(settings: Settings, loading: Loading) -> None:
     gc.freeze()
     follower = Follower(folder, service, loading)
     service.on_revision = follower.wake
-    control = Control(folder, service.traffic, counters.ready, follower.prepare)
-    server = make_server(App(service, control), settings.host, settings.port)
+    control = Control(folder, service.traffic, counters.ready, follower.prepare, settings.behind_proxy)
+    app = App(service, control, behind_proxy=settings.behind_proxy)
+    server = make_server(app, settings.host, settings.port)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
     tasks = [asyncio.create_task(work) for work in (follower.watch(), _tick(service), _measure(watched))]
     served = asyncio.create_task(server.serve())

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from td_loop.errors import OutputError
 from td_loop.games.orbit_wars.aim import LAUNCH_GAP, aim, trace
-from td_loop.games.orbit_wars.forecast import TICKS, Forecast, send, spare
+from td_loop.games.orbit_wars.forecast import TICKS, Forecast, begin, send, spare
 from td_loop.games.orbit_wars.paths import PathTable, path_table
 from td_loop.games.orbit_wars.propose import glance
 from td_loop.games.orbit_wars.sizes import NEED, SIZES, need_at, ships_of, size_of
 from td_loop.games.orbit_wars.state import F64, I64, N_PLANETS, Action, Board, Position, State
 from td_loop.games.orbit_wars.tokens import desk_for, policy_inputs, slots_of
-from td_loop.games.served import MASKED, STAY, Tensor
+from td_loop.games.served import STAY, Inputs, Tensor
 from td_loop.kernels import inlined, kernel
 
 _TRIES = 4
@@ -31,12 +31,9 @@ Options = npt.NDArray[np.int64]
 """[S] option of each slot."""
 
 
-def open_options(position: Position, seat: int, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
+def open_options(inputs: Inputs, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
     """bool[S, O]: what each slot may choose."""
-    return _padded(policy_inputs(position, seat)["open"][0], n_slots, n_options)
-
-
-def _padded(shown: Tensor, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
+    shown = inputs["open"][0]
     out = np.zeros((n_slots, n_options), np.bool_)
     out[:, STAY] = True
     s, n, _ = shown.shape
@@ -49,28 +46,27 @@ def _padded(shown: Tensor, n_slots: int, n_options: int) -> npt.NDArray[np.bool_
     return out
 
 
-def choose(position: Position, seat: int, logits: Tensor) -> Action:
+def choose(position: Position, seat: int, inputs: Inputs, logits: Tensor) -> Action:
     """The launches that `logits` f32[S, O] ask for: of every slot the most likely option that can be carried out.
 
     The surest slot comes first, and each in view of what those before it sent. An option cannot be carried out
-    when no way to its target is clear, or when its target needs no ships any more.
+    when no way to its target is clear, or when its target needs no ships any more. `inputs` are the position's.
 
     Raises:
         OutputError: the shape is wrong, or a logit of an open option is not finite.
     """
     if logits.ndim != 2:
         raise OutputError(f"logits of shape {logits.shape}, not [slots, options]")
-    is_open = open_options(position, seat, *logits.shape)  # leaves this position's forecast on the desk
-    masked = np.where(is_open, logits, MASKED).astype(np.float64)
-    if not np.isfinite(masked).all():
-        slot, option = np.argwhere(~np.isfinite(masked))[0]
+    is_open = open_options(inputs, *logits.shape)
+    if (broken := is_open & ~np.isfinite(logits)).any():
+        slot, option = np.argwhere(broken)[0]
         raise OutputError(f"the logit of slot {slot}, option {option} is {logits[slot, option]}")
+    masked = np.where(is_open, logits, -np.inf).astype(np.float64)
     own = slots_of(position, seat)
     out = np.zeros((len(own), 3))
     board, state = position
-    desk = desk_for(position)
     order = _surest_first(masked[: len(own)])
-    n = _carry_out(out, masked, order, desk.forecast, board, path_table(board), state, seat, own)
+    n = _carry_out(out, masked, order, desk_for(position).forecast, board, path_table(board), state, seat, own)
     return out[:n].copy()
 
 
@@ -87,7 +83,8 @@ def _carry_out(
     out: F64, logits: F64, order: I64, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int,
     own: I64,
 ) -> int:  # fmt: skip
-    """Write launches to `out`; returns how many. `fc` is the position's; tried options are crossed out."""
+    """Write launches to `out`; returns how many. `fc` becomes the position's; tried options are crossed out."""
+    begin(fc, board, paths, state)
     n = 0
     for slot in order:
         row = logits[slot]
@@ -98,7 +95,7 @@ def _carry_out(
                     option = o
             if option == STAY:
                 break
-            row[option] = MASKED
+            row[option] = -np.inf
             dst, size = (option - 1) // len(SIZES), (option - 1) % len(SIZES)
             ships, angle, eta = _launch_of(fc, board, paths, state, seat, own[slot], dst, size)
             if ships > 0:

@@ -58,7 +58,7 @@ class OrbitWars:
         self.outcome(self.step(pos, [action, None]))
         self.options_of(pos, 0, action)
         shape = 1, 1 + len(SIZES) * int(pos.state.head[N_PLANETS])
-        self.choose(pos, 0, np.ones(shape, np.float32))
+        self.choose(pos, 0, self.policy_inputs(pos, 0), np.ones(shape, np.float32))
 
     def open_replays(self, source: Path | None, cache: Path) -> ReplaySet[Position, Action]:
         """See `base.Game`; None opens the games that come with the package."""
@@ -132,13 +132,13 @@ class OrbitWars:
         """See `tokens`."""
         return policy_inputs(state, seat)
 
-    def open_options(self, state: Position, seat: int, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
+    def open_options(self, inputs: Inputs, n_slots: int, n_options: int) -> npt.NDArray[np.bool_]:
         """bool[S, O]; slots are the seat's planets in their order."""
-        return choice.open_options(state, seat, n_slots, n_options)
+        return choice.open_options(inputs, n_slots, n_options)
 
-    def choose(self, state: Position, seat: int, logits: Tensor) -> Action:
+    def choose(self, state: Position, seat: int, inputs: Inputs, logits: Tensor) -> Action:
         """See `choice.choose`."""
-        return choice.choose(state, seat, logits)
+        return choice.choose(state, seat, inputs, logits)
 
     def options_of(self, state: Position, seat: int, action: Action) -> npt.NDArray[np.int64]:
         """See `choice.options_of`."""

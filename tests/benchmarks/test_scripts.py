@@ -1,0 +1,27 @@
+"""Every benchmark starts with the command that its docs give, from wherever it is called."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py"))
+OURS = ("benchmarks", "tests")
+"""Packages of the checkout that are not installed."""
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.stem)
+def test_a_script_finds_what_is_not_installed(script: Path) -> None:
+    source = script.read_text()
+    tree = ast.parse(source)
+    if not any(isinstance(node, ast.If) and "__main__" in ast.dump(node.test) for node in tree.body):
+        return  # no script: found by whoever imports it
+    ours = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in OURS
+    ]
+    finds = [n for n, line in enumerate(source.splitlines(), 1) if line.startswith("sys.path.insert(0, ")]
+    assert not ours or (finds and finds[0] < min(ours)), "python benchmarks/X.py does not find the checkout itself"
