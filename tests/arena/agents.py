@@ -14,10 +14,10 @@ AGENTS = {
     "raises": "def agent(obs):\n    raise ValueError('no idea')\n",
     "exits": "import sys\n\ndef agent(obs):\n    sys.exit(3)\n",
     "dies": "import os\n\ndef agent(obs):\n    os.kill(os.getpid(), 9)\n",
-    "deaf": "import os, time\n\ndef agent(obs):\n    os.closerange(3, 100)\n    time.sleep(100)\n",
+    "deaf": "import os, time\n\ndef agent(obs):\n    os.closerange(3, 256)\n    time.sleep(100)\n",
     "syntax": "def agent(obs)\n",
     "empty": "x = 1\n",
-    "scribbles": "import os\n\ndef agent(obs):\n    for fd in range(3, 20):\n        try:\n"
+    "scribbles": "import os\n\ndef agent(obs):\n    for fd in range(3, 256):\n        try:\n"
     "            os.write(fd, (8).to_bytes(8, 'little') + b'rubbish!')\n"
     "        except OSError:\n            pass\n",
     "slow": "import time\n\ndef agent(obs):\n    time.sleep(0.2)\n    return []\n",

@@ -174,7 +174,7 @@ def test_answers_that_differ_in_one_bit_are_not_deterministic(good: Artefact) ->
 
 def test_illegal_actions_are_counted(good: Artefact) -> None:
     class Greedy(type(GAME)):  # type: ignore[misc]
-        def choose(self, state: Any, seat: int, logits: Tensor) -> Any:
+        def choose(self, state: Any, seat: int, inputs: Inputs, logits: Tensor) -> Any:
             return np.array([[seat, int(state.troops[seat]) + 1]])
 
     check = next(c for c in verify(good, Greedy(), open_runner=open_toy).checks if c.name == "legality")

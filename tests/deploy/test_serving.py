@@ -42,7 +42,7 @@ def server(artefacts: list[Artefact], tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("server") / "deploy"
     # Far more than an answer takes, on a machine that does something else too; far less than a stalled call.
     patient = ("--deadline-ms", 400)
-    with started(folder, "--stable", artefacts[0].path, "--processes", 2, *patient) as found:
+    with started(folder, "--stable", artefacts[0].path, "--processes", 2, "--behind-proxy", *patient) as found:
         yield found
 
 

@@ -77,7 +77,8 @@ def check(run: Path, stop: Stop) -> None:
         assert sha256(run / str(name)) == digest
     assert manifest.latest_good == next(reversed(promoted), "iter0/V_snap.npz")
     assert str((run / "latest_good.npz").readlink()) == manifest.latest_good
-    assert not list(run.rglob("*.tmp"))
+    if len(stop.signums) == 1:  # who asks twice has the stage killed where it stands
+        assert not list(run.rglob("*.tmp"))
 
 
 # --- in the driver, whose stages take milliseconds ---------------------------------------------------------------

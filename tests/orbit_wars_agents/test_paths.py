@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 
-from td_loop.games.orbit_wars.board import new_game
+from td_loop.games.orbit_wars.board import new_game, planet_xy
 from td_loop.games.orbit_wars.paths import path_table
 from td_loop.games.orbit_wars.state import EPISODE_STEPS
 from tests.orbit_wars_agents.positions import GAMES, positions
@@ -22,16 +20,18 @@ def test_the_table_shows_every_planet_where_the_engine_puts_it(seed: int, n_play
         np.testing.assert_array_equal(table.y[turn], state.p_y[:homes])
 
 
-def test_the_table_of_a_board_is_made_once() -> None:
+def test_the_table_of_a_game_is_made_once() -> None:
     board = new_game(21, 2).board
-    assert path_table(board) is path_table(board._replace(n_players=4))
+    again = board._replace(home_x=board.home_x.copy(), n_players=4)
+    assert path_table(board) is path_table(again)
 
 
-def test_tables_of_boards_that_are_gone_are_not_given_to_others() -> None:
-    first = new_game(22, 2).board
-    for k in range(20):
-        # Arrays that are freed at once: the next ones often get the same address.
-        board = first._replace(home_x=first.home_x + k)
-        assert path_table(board).x[0, 0] == first.home_x[0] + k
-        del board
-        gc.collect()
+@pytest.mark.parametrize("field", ["cfg", "home_x", "home_y", "orbit_r", "orbit_angle"])
+def test_boards_with_other_ways_have_tables_of_their_own(field: str) -> None:
+    board = new_game(22, 2).board
+    other = board._replace(**{field: getattr(board, field) + 1.0})
+    table = path_table(other)
+    assert table is not path_table(board)
+    for k in (0, 7):
+        for p in range(len(board.home_x)):
+            assert (table.x[k, p], table.y[k, p]) == planet_xy(other, p, k)

@@ -124,6 +124,19 @@ def test_the_most_likely_option_is_carried_out() -> None:
     assert made > 10
 
 
+@given(places, places, luck)
+def test_what_was_looked_at_in_between_makes_no_difference(k: int, other: int, seed: int) -> None:
+    position, rng = STATES[k], np.random.default_rng(seed)
+    logits = random_logits(position, 0, rng)
+    wanted = chosen(position, 0, logits)
+    inputs = policy_inputs(position, 0)
+    chosen(STATES[other], 1, random_logits(STATES[other], 1, rng))
+    for _ in range(2):  # the first one sends its fleets in the forecast
+        np.testing.assert_array_equal(GAME.choose(position, 0, inputs, logits), wanted)
+    policy_inputs(STATES[other], 1)
+    np.testing.assert_array_equal(GAME.choose(position, 0, inputs, np.asfortranarray(logits)), wanted)
+
+
 @given(places, luck, st.sampled_from([-(2.0**33), 2.0**33]))
 def test_only_differences_between_logits_count(k: int, seed: int, by: float) -> None:
     rng, position = np.random.default_rng(seed), STATES[k]

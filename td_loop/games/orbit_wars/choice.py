@@ -66,7 +66,11 @@ def choose(position: Position, seat: int, inputs: Inputs, logits: Tensor) -> Act
     out = np.zeros((len(own), 3))
     board, state = position
     order = _surest_first(masked[: len(own)])
-    n = _carry_out(out, masked, order, desk_for(position).forecast, board, path_table(board), state, seat, own)
+    desk = desk_for(position)
+    if desk.shown is not inputs:
+        begin(desk.forecast, board, path_table(board), state)
+    desk.shown = None  # launches are sent in the forecast
+    n = _carry_out(out, masked, order, desk.forecast, board, path_table(board), state, seat, own)
     return out[:n].copy()
 
 
@@ -83,8 +87,7 @@ def _carry_out(
     out: F64, logits: F64, order: I64, fc: Forecast, board: Board, paths: PathTable, state: State, seat: int,
     own: I64,
 ) -> int:  # fmt: skip
-    """Write launches to `out`; returns how many. `fc` becomes the position's; tried options are crossed out."""
-    begin(fc, board, paths, state)
+    """Write launches to `out`; returns how many. `fc` is the position's; tried options are crossed out."""
     n = 0
     for slot in order:
         row = logits[slot]

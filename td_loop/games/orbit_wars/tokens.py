@@ -75,13 +75,19 @@ CONTRACT = PolicyContract(
 
 
 class Desk:
-    """The buffers of one thread: a forecast, and more for positions of one capacity and length of game."""
+    """The buffers of one thread: a forecast, and more for positions of one capacity and length of game.
+
+    Attributes:
+        forecast, spares, eta: see `tokens_fill.fill`.
+        shown: the inputs of whose position the forecast is, as long as nothing was sent in it.
+    """
 
     def __init__(self, position: Position) -> None:
         capacity = position.state.p_x.shape[0]
         self.forecast: Forecast = forecast_for(position, 0.97)  # discounted production is not looked at
         self.spares: I64 = np.zeros(capacity, np.int64)
         self.eta: I64 = np.zeros((capacity, capacity), np.int64)
+        self.shown: Inputs | None = None
 
 
 _desks = threading.local()
@@ -120,9 +126,10 @@ def policy_inputs(position: Position, seat: int) -> Inputs:
         tensor(len(WORLD)), tensor(n, len(PLANET)), tensor(ARRIVAL_LIMIT, len(ARRIVAL)), tensor(n, n),
         tensor(n, ARRIVAL_LIMIT), tensor(s, n), tensor(s, n, len(PAIR)), tensor(s, n, len(SIZES)),
     )  # fmt: skip
+    desk.shown = None
     a = fill(out, desk.forecast, desk.spares, desk.eta, LOG_TABLE, board, path_table(board), state, seat, own)
     shown = max(1, a)
-    return {
+    desk.shown = {
         "world": out.world[None],
         "nodes": out.planets[None],
         "node_mask": np.ones((1, n), np.float32),
@@ -136,3 +143,4 @@ def policy_inputs(position: Position, seat: int) -> Inputs:
         "pair_mask": np.full((1, s, n), len(own) > 0, np.float32),
         "open": out.open[None],
     }
+    return desk.shown
