@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
-        help="A policy that answers in about a millisecond, fitted to what the search decides.",
+        help="A policy that decides in a fraction of a millisecond, fitted to what the search decides.",
     )
     policy.command("fit")(fit_command)
     app.add_typer(policy, name="policy")

@@ -119,12 +119,8 @@ class Served(Playable[S, A], Protocol[S, A]):
         """The action as the official environment takes it from an agent."""
         ...
 
-    def rule(self, observation: Mapping[str, Any]) -> list[list[Any]]:
-        """A legal answer of a fast rule, for whenever the policy has none. Never raises: at worst it is []."""
-        ...
-
     def rule_of(self, state: S, seat: int) -> list[list[Any]]:
-        """As `rule`, of a state."""
+        """A legal answer of a fast rule, for whenever the policy has none. Never raises: at worst it is []."""
         ...
 
 

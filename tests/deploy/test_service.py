@@ -154,7 +154,7 @@ def test_when_an_answer_is_a_fault_the_rule_answers_and_the_reason_is_counted(ri
     reason, runner = FAULTS[fault]
     service = rig.start(rig.policy("a", runner))
     decision = run(ask(service))
-    assert (decision.moves, decision.reason) == (GAME.rule(observation()), reason)
+    assert (decision.moves, decision.reason) == (GAME.rule_of(*GAME.read_observation(observation())), reason)
     assert rig.count("stable", "fallbacks", reason) == rig.count("stable", "requests") == 1
 
 
@@ -162,7 +162,10 @@ def test_an_action_that_is_not_legal_is_never_returned(rig: Rig, tmp_path: Path)
     rig.artefact = write_faulty(tmp_path / "faulty.onnx")
     service = rig.start(rig.policy("a", decided, FAULTY))
     decision = run(ask(service, shown=observation(ILLEGAL)))
-    assert (decision.moves, decision.reason) == (FAULTY.rule(observation(ILLEGAL)), "illegal")
+    assert (decision.moves, decision.reason) == (
+        FAULTY.rule_of(*FAULTY.read_observation(observation(ILLEGAL))),
+        "illegal",
+    )
 
 
 def test_a_policy_that_is_late_delays_nobody_but_the_one_who_asked(rig: Rig) -> None:
@@ -216,7 +219,7 @@ class Untold(type(GAME)):  # type: ignore[misc]
 def test_an_action_that_cannot_be_told_is_answered_by_the_rule(rig: Rig) -> None:
     service = rig.start(rig.policy("a", decided, Untold()))
     decision = run(ask(service))
-    assert (decision.moves, decision.reason) == (GAME.rule(observation()), "error")
+    assert (decision.moves, decision.reason) == (GAME.rule_of(*GAME.read_observation(observation())), "error")
 
 
 @pytest.mark.parametrize("subset", SUBSETS)

@@ -104,7 +104,11 @@ def test_a_fault_of_the_policy_is_answered_with_200_by_the_rule(
     before = counts(server).stable
     shown = observation(turn)
     answer = client.decide(f"fault {turn}", shown)
-    assert (answer.fallback, answer.reason, answer.moves) == (True, reason, GAME.rule(shown))
+    assert (answer.fallback, answer.reason, answer.moves) == (
+        True,
+        reason,
+        GAME.rule_of(*GAME.read_observation(shown)),
+    )
     body = GAME.pack(*GAME.read_observation(observation(0)))
     assert not client.decide_packed("packed", body).fallback
     now = counts(server).stable.minus(before)

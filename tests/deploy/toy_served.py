@@ -98,12 +98,6 @@ class ServedToy(Toy):
     def answer(self, action: Action) -> list[list[Any]]:
         return [[int(on), int(sent)] for on, sent in action]
 
-    def rule(self, observation: Mapping[str, Any]) -> list[list[Any]]:
-        try:
-            return self.rule_of(*self.read_observation(observation))
-        except DataError:
-            return []
-
     def rule_of(self, state: State, seat: int) -> list[list[Any]]:
         """All troops settle."""
         return [[seat, int(state.troops[seat])]] if state.troops[seat] >= 1 else []

@@ -1,8 +1,8 @@
 """Every command that a document tells a person to type is run here, and every link leads somewhere.
 
 A command stands on a line of its own in a fenced `sh` block. Those that would take hours run with the extra flags
-of `SHORT`, which only make the same command smaller (the last value of a flag wins). One that ends with `&` is a
-server: the next command waits until it is ready, and it is stopped at the end.
+of `SHORT`, which only make the same command smaller (the last value of a flag wins). One that ends with `&` runs
+until the end; if it is a server, the next command waits until that is ready.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ SHORT: list[tuple[str, str]] = [
     (r"policy fit", "--games 2 --rounds 1 --teacher-evals 1 --labelled 0.02 --epochs 1 --last-epochs 1"),
     (r"deploy verify", "--sla-ms 1000"),  # a busy machine
     (r"deploy serve", "--port 0 --deadline-ms 5000"),
+    (r"deploy simulate.*maps", "--pace-ms 200"),  # goes on to the end
     (r"deploy simulate", "--episodes 2"),
     (r"deploy canary", "--print-config"),  # a release takes longer than a document's test may
 ]
@@ -90,10 +91,10 @@ def write_replays(folder: Path) -> None:
         (folder / f"{seed}.json").write_bytes(orjson.dumps(env.to_json()))
 
 
-def serve(command: str, folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a server, and wait until it is ready."""
+def start(command: str, folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command that runs on; a server is ready then."""
     process = subprocess.Popen(shortened(command), cwd=folder, env=env)
-    for _ in range(3000):
+    for _ in range(3000 if "deploy serve" in command else 0):
         assert process.poll() is None, f"{command}: ended with {process.returncode}"
         try:
             with Client.of_folder(folder / "deploy") as client:
@@ -102,7 +103,8 @@ def serve(command: str, folder: Path, env: Mapping[str, str]) -> subprocess.Pope
         except DataError:
             pass  # its folder says nothing yet
         time.sleep(0.1)
-    raise AssertionError(f"{command}: is not ready")
+    assert "deploy serve" not in command, f"{command}: is not ready"
+    return process
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
@@ -113,20 +115,22 @@ def test_commands_of_a_document_run_in_their_order(document: Path, tmp_path: Pat
     write_replays(tmp_path / "replays")  # the reader's own games
     for name, content in files(document).items():
         (tmp_path / name).write_text(content)
-    servers = []
+    running: list[tuple[str, subprocess.Popen[bytes]]] = []
     try:
         for command in runnable(document):
             if command.endswith("&"):
-                servers.append(serve(command.rstrip("& "), tmp_path, env))
+                running.append((command, start(command.rstrip("& "), tmp_path, env)))
                 continue
             done = subprocess.run(
                 shortened(command), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{document.name}: {command}\n{done.stdout}\n{done.stderr}"
+        ended = [command for command, process in running if process.poll() is not None]
+        assert not ended, f"{document.name}: did not run on: {ended}"
     finally:
-        for server in servers:
-            server.terminate()
-            server.wait()
+        for _, process in reversed(running):
+            process.terminate()
+            process.wait()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)

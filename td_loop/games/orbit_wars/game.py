@@ -174,13 +174,6 @@ class OrbitWars:
         """Moves [planet id, angle (radians), ships]; in official games a planet's id is its index."""
         return [[int(planet), angle, int(ships)] for planet, angle, ships in action.tolist()]
 
-    def rule(self, observation: Mapping[str, Any]) -> list[list[Any]]:
-        """What the rule plays; nothing where there is nothing to read."""
-        try:
-            return self.rule_of(*seen.read(observation))
-        except Exception:  # the last resort: whatever an observation may hold, there is an answer
-            return []
-
     def rule_of(self, state: Position, seat: int) -> list[list[Any]]:
         """What the rule plays; nothing where it fails."""
         from td_loop.games.orbit_wars.rule import rule
