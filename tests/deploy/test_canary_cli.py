@@ -222,6 +222,22 @@ def test_gates_are_opened_and_a_release_is_aborted_from_another_terminal(
     assert store.refusal(stand.folder, sha_of(artefact)) == ""
 
 
+def test_an_abort_takes_the_traffic_though_the_log_is_damaged(
+    stand: Stand, artefact: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thread, codes = in_background(command(artefact, stand, "--shadow", "0", "--hold-at", "600"))
+    wait_for(stand, Event.ADVANCE)
+    while split(stand) == 0:
+        time.sleep(0.02)
+    path = stand.folder / store.AUDIT
+    path.write_bytes(path.read_bytes().replace(b"{", b"#", 1))
+    assert main(["deploy", "abort", "--dir", str(stand.folder)]) == 65
+    thread.join(30)
+    assert codes == [65]
+    assert split(stand) == 0
+    assert "all the same" in capsys.readouterr().err
+
+
 def test_a_release_that_nobody_watches_is_aborted_by_the_command_itself(
     stand: Stand, artefact: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,10 +77,14 @@ def abort(
     from td_loop.deploy.canary.console import Console
     from td_loop.deploy.canary.machine import Stage
     from td_loop.deploy.canary.run import resume
-    from td_loop.errors import RunInUse, UsageError
+    from td_loop.errors import DataError, RunInUse, UsageError
     from td_loop.lock import holder
 
-    release = store.under_way(folder)
+    try:
+        release = store.under_way(folder)
+    except DataError as e:  # a controller that is at work needs no log to take traffic away
+        store.ask(folder, store.Request("abort", 0, reason, refuse=refuse))
+        raise DataError(f"{e}; a controller that is at work takes the canary's traffic away all the same") from e
     if release is None:
         raise UsageError(f"no release is under way in {folder}")
     store.ask(folder, store.Request("abort", release.number, reason, refuse=refuse))
