@@ -13,7 +13,7 @@ import pytest
 from td_loop.deploy.canary import store
 from td_loop.deploy.canary.machine import Stage
 from td_loop.deploy.canary.observation import Observation
-from td_loop.deploy.canary.serving import ServingError
+from td_loop.deploy.canary.serving import Policies, ServingError
 from td_loop.deploy.canary.settings import CanarySettings
 from td_loop.deploy.routing.contract import RouterError
 from td_loop.errors import Interrupted
@@ -419,7 +419,7 @@ def test_a_router_that_splits_and_does_not_answer_leaves_the_canary_nothing_to_a
     assert b.begin(BAD).run() is Stage.ROLLED_BACK
     assert answered[0] == answered[1] > 0
     assert b.street.router.set_to[-2:] == [5.0, 0.0]
-    assert any("the server has no canary any more" in line for line in b.heard.said)
+    assert any("the canary was unloaded at the server" in line for line in b.heard.said)
     assert next(x for x in b.lines() if x.event == "withdrawn").evidence["tries"] > 5
 
 
@@ -430,6 +430,40 @@ def test_where_the_subsets_are_servers_apart_a_promoted_canary_has_all_traffic(t
     assert (b.street.serving.stable, b.street.serving.canary, b.street.router.weight) == (GOOD, SAME, 100.0)
     last = b.lines()[-1]
     assert (last.release.weight, "deploy it as the stable policy" in last.reason) == (100.0, True)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_server_that_lost_the_canary_while_it_was_promoted_loads_it_again(tmp_path: Path, apart: bool) -> None:
+    b = bench(tmp_path)
+    b.street.router.apart = apart
+    policies = b.street.serving.policies
+
+    def begins_anew() -> Policies:
+        if b.lines()[-1].release.stage is Stage.PROMOTING and b.street.serving.loads == 2:
+            b.street.serving.canary = ""
+        return policies()
+
+    b.street.serving.policies = begins_anew  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.PROMOTED
+    assert b.street.serving.loads == 3
+    assert (b.street.serving.canary if apart else b.street.serving.stable) == SAME
+
+
+def test_where_the_subsets_are_servers_apart_an_abort_is_never_too_late(tmp_path: Path) -> None:
+    b = bench(tmp_path)
+    b.street.router.apart = True
+    set_to = b.street.router.set
+
+    def fails_at_the_end(canary: float) -> float:
+        if canary == 100.0:
+            b.street.serving.stable = SAME  # somebody has promoted it at that server meanwhile
+            store.ask(tmp_path, store.Request("abort", 1))
+            raise RouterError("the router does not answer")
+        return set_to(canary)
+
+    b.street.router.set = fails_at_the_end  # type: ignore[method-assign]
+    assert b.begin(SAME).run() is Stage.ROLLED_BACK
+    assert b.street.router.weight == 0.0
 
 
 def test_an_artefact_that_the_server_does_not_take_ends_the_release(tmp_path: Path) -> None:

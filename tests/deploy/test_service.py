@@ -109,7 +109,9 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, artefact: Artefact) -> Iterator[Rig]:
     with ExitStack() as stack:
-        yield Rig(tmp_path, artefact, stack)
+        made = Rig(tmp_path, artefact, stack)
+        yield made
+        assert {s: made.count(s, "in_flight") for s in SUBSETS} == dict.fromkeys(SUBSETS, 0.0)
 
 
 async def ask(service: Service, episode: str = "e", **of: Any) -> Decision:
@@ -371,6 +373,26 @@ def test_a_canary_in_shadow_answers_nobody_whatever_weight_or_router_say(rig: Ri
     run(both())
     assert rig.count("canary", "episodes") == 0
     assert rig.count("canary", "requests") == 2
+
+
+def test_what_a_canary_in_shadow_still_computes_is_given_up_when_the_server_stops(rig: Rig) -> None:
+    gate = threading.Event()
+    rig.stack.callback(gate.set)
+
+    def hangs(inputs: Inputs) -> Tensor:
+        gate.wait()
+        return decided(inputs)
+
+    service = rig.start(rig.policy("a", decided), rig.policy("b", hangs), shadow=True)
+
+    async def stop() -> None:
+        await ask(service)
+        await asyncio.sleep(0)  # the comparison has begun
+        assert rig.count("canary", "in_flight") == 1
+        await service.settle()
+
+    run(stop())
+    assert rig.count("canary", "in_flight") == rig.count("canary", "requests") == 0
 
 
 def test_a_broken_canary_in_shadow_is_counted_and_does_no_harm(rig: Rig) -> None:

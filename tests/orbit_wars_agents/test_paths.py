@@ -26,10 +26,11 @@ def test_the_table_of_a_game_is_made_once() -> None:
     assert path_table(board) is path_table(again)
 
 
-@pytest.mark.parametrize("field", ["cfg", "home_x", "home_y", "orbit_r", "orbit_angle"])
+@pytest.mark.parametrize("field", ["cfg", "home_x", "home_y", "orbit_r", "orbit_angle", "rotates"])
 def test_boards_with_other_ways_have_tables_of_their_own(field: str) -> None:
     board = new_game(22, 2).board
-    other = board._replace(**{field: getattr(board, field) + 1.0})
+    now = getattr(board, field)
+    other = board._replace(**{field: ~now if field == "rotates" else now + 1.0})
     table = path_table(other)
     assert table is not path_table(board)
     for k in (0, 7):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shlex
 import sys
@@ -62,8 +63,9 @@ def from_run(
     come `td-loop deploy verify` and `td-loop deploy canary`: see there.
     """
     from td_loop.deploy.canary import store
-    from td_loop.deploy.canary.run import check_server, serving_of
+    from td_loop.deploy.canary.run import check_apart, check_server, serving_of
     from td_loop.deploy.canary.settings import read_settings
+    from td_loop.deploy.routing.choose import open_router
     from td_loop.policy.artefact import import_onnx
     from td_loop.report.find import find_run
 
@@ -91,6 +93,9 @@ def from_run(
             f"release {under_way.number}, of {under_way.path}, has not ended (it is in stage {under_way.stage}); "
             f"see `td-loop deploy status --dir {folder}`, or end it with `td-loop deploy abort --dir {folder}`"
         )
+    if under_way is None:
+        with contextlib.closing(open_router(ends.router, ends.router_options)) as split:
+            check_apart(split, settings, ends)
     fitted(the_game, where / pick.path, artefact, fit)
     admitted(the_game, artefact, sla_ms)
     options.release_it(folder, artefact, settings, ends, config)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 DIR = Path("deploy")
 EXITS = (
     "Exit codes: 0 promoted; 9 rolled back, or aborted; 8 the artefact was not verified, or has been rolled back "
-    "before; 5 another controller works in the folder; 64 usage; 65 a file cannot be used; 130, 143 stopped by a "
-    "signal: weights stay as they are, and the same command goes on."
+    "before; 5 another controller works in the folder; 1 the router does not answer; 64 usage; 65 a file cannot "
+    "be used; 130, 143 stopped by a signal: weights stay as they are, and the same command goes on."
 )
 
 Dir = Annotated[Path, typer.Option("--dir", help="The server's folder; the release's files go there, too.")]

@@ -96,7 +96,7 @@ def abort(
         typer.echo(f"release {release.number}: the controller{who} has been asked to withdraw it")
     else:
         if ended is Stage.PROMOTED:
-            raise UsageError(f"too late: release {release.number} is the stable policy; serve another one instead")
+            raise UsageError(f"too late: release {release.number} is promoted; serve another policy instead")
         typer.echo(f"release {release.number} is withdrawn")
 
 

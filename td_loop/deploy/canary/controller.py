@@ -223,10 +223,13 @@ class Controller:
             self._save()
 
     def _promoted(self) -> bool:
-        """Whether the server is known to have made the canary the stable policy."""
+        """Whether the server is known to have made the canary the stable policy, so that weights mean nothing.
+
+        Between servers of their own they always mean something.
+        """
         try:
-            return self._world.serving.policies().stable == self.release.sha256
-        except ServingError:
+            return not self._world.router.apart and self._world.serving.policies().stable == self.release.sha256
+        except (RouterError, ServingError):
             return False
 
     def _withdraw(self) -> None:

@@ -25,28 +25,35 @@ def take_traffic(world: World) -> int:
     A router that does not answer may split traffic all the same. After some tries the server unloads the canary:
     then its stable policy answers what still comes for the canary. The weights are tried on.
 
-    A signal ends it after one more try.
+    A signal ends it after one more try of both.
     """
     failed, unloaded = 0, False
 
+    def unload() -> None:
+        nonlocal unloaded
+        if not unloaded:
+            with contextlib.suppress(ServingError):
+                world.serving.unload_canary()
+                unloaded = True
+                world.voice.say("the router does not answer, so the canary was unloaded at the server")
+
     def set_to_nothing() -> None:
-        nonlocal failed, unloaded
+        nonlocal failed
         try:
             world.router.set(0.0)
         except RouterError:
             failed += 1
-            if failed >= _ROUTER_TRIES and not unloaded:
-                with contextlib.suppress(ServingError):
-                    world.serving.unload_canary()
-                    unloaded = True
-                    world.voice.say("the router does not answer; the server has no canary any more")
+            if failed >= _ROUTER_TRIES:
+                unload()
             raise
 
     try:
         tries = insist(world, "take the canary's traffic away", set_to_nothing, RouterError)
     except Interrupted:
-        with contextlib.suppress(RouterError):
+        try:
             world.router.set(0.0)
+        except RouterError:
+            unload()
         raise
     world.voice.say("the canary has 0 % of the traffic, read back from the router")
     return tries
@@ -96,15 +103,16 @@ def promote(world: World, record: Record, release: Release) -> Release:
     Raises:
         RouterError, ServingError: not all of it is done yet.
     """
-    if world.router.apart:
+    apart, policies = world.router.apart, world.serving.policies()
+    if policies.stable != release.sha256 or not policies.settled:
+        if release.sha256 not in {policies.stable, policies.canary} or (apart and not policies.settled):
+            world.serving.load_canary(release.path, shadow=False)  # the server has begun anew since
+        if not apart:
+            world.serving.promote(release.sha256)
+    if apart:
         full = replace(release, weight=world.router.set(100.0))
         reason = "the canary has all traffic: deploy it as the stable policy, then set its weight to 0"
         return _end(world, record, full, Stage.PROMOTED, reason)
-    policies = world.serving.policies()
-    if policies.stable != release.sha256 or not policies.settled:
-        if release.sha256 not in {policies.stable, policies.canary}:  # the server has begun anew since
-            world.serving.load_canary(release.path, shadow=False)
-        world.serving.promote(release.sha256)
     # Both subsets have the same policy now: which of them answers makes no difference.
     world.router.set(0.0)
     if world.serving.policies().canary:

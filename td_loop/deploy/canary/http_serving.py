@@ -42,10 +42,10 @@ class HttpServing:
 
     def unload_canary(self) -> None:
         """See `Serving.unload_canary`."""
-        self._change(lambda client: client.set_canary(None))
+        self._change(lambda client: client.set_canary(None), ASK_S)  # there is nothing to load
 
-    def _change(self, what: Callable[[Client], Any]) -> None:
-        self._ask(what, LOAD_S, self._secret())
+    def _change(self, what: Callable[[Client], Any], timeout_s: float = LOAD_S) -> None:
+        self._ask(what, timeout_s, self._secret())
 
     def _ask(self, what: Callable[[Client], Any], timeout_s: float, token: str = "") -> Any:
         try:
@@ -71,7 +71,7 @@ def _policies(found: Any) -> Policies:
             "" if canary is None else canary["sha256"],
             bool(found["shadow"]),
             all(revision == found["revision"] for revision in found["processes"]),
-            bool(found["behind_proxy"]),
+            bool(found.get("behind_proxy")),  # a server of an earlier version does not tell
         )
     except (LookupError, TypeError) as e:
         raise ServingError(f"the server's list of policies is of another kind than expected ({e!r})") from e

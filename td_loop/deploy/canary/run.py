@@ -143,6 +143,7 @@ def release(
         Refused: it was not verified, or has been rolled back before.
         UsageError: another release is under way, the artefact is the stable policy already, or server and router
             are not made for each other.
+        RouterError: the router does not tell how it is made.
         RunInUse: another controller is at work in the folder.
     """
     path = artefact.resolve()
@@ -189,6 +190,10 @@ def _resume(folder: Path, voice: Voice, config: Path | None) -> Stage:
     begin = next(x for x in lines if x.release.number == lines[-1].release.number).evidence
     ends, settings = Ends(**begin["ends"]), CanarySettings.from_mapping(begin["settings"])
     with opened(folder, ends, settings, voice, config) as world:
+        try:
+            check_server(world.serving, ends)
+        except UsageError as e:  # a rollback, or an abort, needs no server
+            voice.say(str(e))
         controller = Controller.resumed(world)
         assert controller is not None
         return controller.run()

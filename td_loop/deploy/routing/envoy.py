@@ -30,7 +30,10 @@ class EnvoyRouter:
     @property
     def apart(self) -> bool:
         """See `Router.apart`: whether `td-loop deploy envoy` was given two addresses."""
-        return running(self._folder).apart
+        apart = running(self._folder).apart
+        if apart is None:
+            raise RouterError("this Envoy was started by an earlier version: start `td-loop deploy envoy` anew")
+        return apart
 
     def read(self) -> float:
         """See `Router.read`: what the admin interface says it works by, not what a file says."""

@@ -44,14 +44,14 @@ class Running:
         pid: its process.
         admin: port of the admin interface, on 127.0.0.1.
         host, port: where it listens for requests.
-        apart: see `Router.apart`.
+        apart: see `Router.apart`; None of an Envoy that an earlier version has started.
     """
 
     pid: int
     admin: int
     host: str
     port: int
-    apart: bool
+    apart: bool | None = None
 
     @property
     def url(self) -> str:

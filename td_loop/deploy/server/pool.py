@@ -203,7 +203,8 @@ class Pool:
             except RuntimeError:  # the loop has ended
                 return
             if call.is_done and error is None and call.after is not None:
-                time.sleep(LET_GO_S)
+                if not self._waiting:  # else another thread takes the next one, and the interpreter
+                    time.sleep(LET_GO_S)
                 call.after(result)
             with self._lock:
                 if self._threads - self._slow() > self._size:  # others have taken its place

@@ -126,6 +126,12 @@ class Service:
         state = self.game.initial(0, 2)
         self._rule.on_each(lambda: self.game.rule_of(state, 0), WARM_UP_S)
 
+    async def settle(self) -> None:
+        """Give up what is computed for nobody; `close` comes then."""
+        for task in self._shadows:
+            task.cancel()
+        await asyncio.gather(*self._shadows, return_exceptions=True)
+
     def close(self) -> None:
         """Give back files and threads."""
         self._rule.close()

@@ -136,6 +136,7 @@ async def run(settings: Settings, loading: Loading) -> None:
         counters.set_ready(0)
         for task in tasks:
             task.cancel()
+        await service.settle()
         service.tick()
         service.close()
         watched.close()
