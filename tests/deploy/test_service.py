@@ -120,6 +120,11 @@ async def ask(service: Service, episode: str = "e", **of: Any) -> Decision:
     return await service.decide(request, asyncio.get_running_loop().time())
 
 
+def looked_at(policy: Loaded) -> None:
+    """Wait until what follows an answer is done, too."""
+    policy.pool.on_each(lambda: None, LONG_S)
+
+
 def run(what: Awaitable[Any]) -> Any:
     async def main() -> Any:
         return await what
@@ -355,6 +360,8 @@ def test_a_canary_in_shadow_answers_for_nobody_and_is_counted_as_its_own(rig: Ri
 
     run(some())
     assert rig.count("canary", "agreeing") == rig.count("canary", "episodes") == 0
+    for _, policy in service.serving.both():
+        looked_at(policy)
     service.tick()
     assert rig.count("canary", "entropy_count") == rig.count("stable", "entropy_count") == 4
 
@@ -496,7 +503,7 @@ def test_a_state_that_is_answered_in_two_ways_is_noticed(rig: Rig) -> None:
     service = rig.start(rig.policy("a", wavers))
     for _ in range(3):
         run(ask(service))
-    service.serving.stable.pool.on_each(lambda: None, LONG_S)  # what follows an answer is done, too
+        looked_at(service.serving.stable)
     service.tick()
     assert rig.count("stable", "replayed") == 2
     assert rig.count("stable", "differing") == 1
