@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from td_loop.deploy.server.pool import MOST_WAITING, Busy, Late, Pool
+from td_loop.deploy.server.pool import MOST_WAITING, SLOW_S, Busy, Late, Pool
 
 T = TypeVar("T")
 SOON, FOR_EVER = 0.05, 60.0
@@ -81,6 +81,29 @@ def test_calls_that_waited_behind_one_that_hangs_are_served_by_another_thread() 
             with pytest.raises(Late):
                 await hanging
             assert await behind == 7
+
+    asyncio.run(run())
+
+
+def test_calls_are_served_though_the_one_before_them_began_late_and_hangs() -> None:
+    class Slow(Pool):
+        """Its first thread takes longer to begin than a call may take before others are started."""
+
+        def _start_thread(self) -> None:
+            self._threads += 1
+            threading.Timer(5 * SLOW_S if self._threads == 1 else 0.0, self._work).start()
+
+    async def run() -> None:
+        pool, gate = Slow("test", 1, 2), threading.Event()
+        hanging = asyncio.ensure_future(ask(pool, gate.wait))
+        await asyncio.sleep(0)
+        try:
+            assert await ask(pool, lambda: 7) == 7
+            assert not hanging.done()
+        finally:
+            gate.set()
+            pool.close()
+        await hanging
 
     asyncio.run(run())
 

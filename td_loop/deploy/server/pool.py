@@ -58,6 +58,7 @@ class Pool:
         self._queue = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = self._waiting = 0
+        self._looked_after: asyncio.AbstractEventLoop | None = None
         self._running: set[_Call[Any]] = set()
         self._closed = False
 
@@ -100,7 +101,7 @@ class Pool:
                 future.set_exception(Late())
 
         if self._submit(call, tell):
-            loop.call_later(SLOW_S, self._reinforce)
+            self._look_after(loop)
         timer = loop.call_at(deadline, give_up)
         try:
             return await future
@@ -148,11 +149,19 @@ class Pool:
             self._queue.put((call, tell))
             return self._waiting > self._threads - len(self._running)
 
-    def _reinforce(self) -> None:
-        """Look after a call that had to wait: the threads before it may hang."""
+    def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Reinforce soon, and again as long as calls wait: the threads before them may hang, or begin to."""
+        if self._looked_after is not loop:
+            self._looked_after = loop
+            loop.call_later(SLOW_S, self._reinforce, loop)
+
+    def _reinforce(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looked_after = None
         with self._lock:
-            if self._waiting:
-                self._grow()
+            if not self._waiting:
+                return
+            self._grow()
+        self._look_after(loop)
 
     def _grow(self) -> None:
         while not self._closed and self._threads < self._most and self._threads - self._slow() < self._size:
