@@ -80,6 +80,17 @@ class Rig:
             Named("/nowhere", letter * 64), game, self.artefact, runner, pool, Watch(game, self.artefact)
         )
 
+    def hangs(self) -> Callable[[Inputs], Tensor]:
+        """A runner that hangs until the test ends."""
+        gate = threading.Event()
+        self.stack.callback(gate.set)
+
+        def wait(inputs: Inputs) -> Tensor:
+            gate.wait()
+            return decided(inputs)
+
+        return wait
+
     def start(
         self, stable: Loaded, canary: Loaded | None = None, *, shadow: bool = False, within: float = LONG_S
     ) -> Service:
@@ -199,14 +210,7 @@ def test_a_policy_that_is_late_delays_nobody_but_the_one_who_asked(rig: Rig) -> 
 
 
 def test_when_every_thread_hangs_the_rule_answers_at_once_and_the_other_policy_does_not_notice(rig: Rig) -> None:
-    gate = threading.Event()
-    rig.stack.callback(gate.set)
-
-    def hangs(inputs: Inputs) -> Tensor:
-        gate.wait()
-        return decided(inputs)
-
-    service = rig.start(rig.policy("a", decided), rig.policy("b", hangs), within=0.02)
+    service = rig.start(rig.policy("a", decided), rig.policy("b", rig.hangs()), within=0.02)
     reasons = [run(ask(service, told="canary")).reason for _ in range(20)]
     # A call that no thread had begun when it was given up leaves that thread free: it may be more than three.
     assert set(reasons[:3]) == {"timeout"}
@@ -383,14 +387,7 @@ def test_a_canary_in_shadow_answers_nobody_whatever_weight_or_router_say(rig: Ri
 
 
 def test_what_a_canary_in_shadow_still_computes_is_given_up_when_the_server_stops(rig: Rig) -> None:
-    gate = threading.Event()
-    rig.stack.callback(gate.set)
-
-    def hangs(inputs: Inputs) -> Tensor:
-        gate.wait()
-        return decided(inputs)
-
-    service = rig.start(rig.policy("a", decided), rig.policy("b", hangs), shadow=True)
+    service = rig.start(rig.policy("a", decided), rig.policy("b", rig.hangs()), shadow=True)
 
     async def stop() -> None:
         await ask(service)

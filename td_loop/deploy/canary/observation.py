@@ -30,7 +30,7 @@ class Counts:
     Attributes:
         requests: decisions asked for.
         fallbacks: answers that the fallback gave, by reason.
-        errors: requests answered with a 5xx status.
+        errors: requests answered with a 5xx status, or by nobody.
         episodes: episodes that the router gave to the subset.
         rewards: rewards of the policy's own answers; those of the fallback are in none of these.
         positive, negative: what rewards above and below zero add up to, both as numbers >= 0.

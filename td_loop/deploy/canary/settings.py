@@ -87,7 +87,7 @@ class LimitSettings(Settings):
     output: float = number(0.001, 0.0, 1.0)
     """Share of requests whose output was invalid (NaN, wrong shape), illegal, or an error of the model."""
     error: float = number(0.001, 0.0, 1.0)
-    """Share of requests that were answered with a 5xx status."""
+    """Share of requests that were answered with a 5xx status, or by nobody."""
     p99_ms: float = number(15.0, 0.0, above=True)
     """99th percentile of the time to answer; it is rounded up to a bound of the histogram."""
     differing: float = number(0.005, 0.0, 1.0)

@@ -51,7 +51,7 @@ def _counts(case: Case) -> list[str]:
         ("rewards", *(f"{c.rewards:.0f}" for c in (case.stable, case.canary))),
         ("mean reward", *(_number(mean_reward(c)) for c in (case.stable, case.canary))),
         ("fallback answers", *(_fallbacks(c) for c in (case.stable, case.canary))),
-        ("5xx answers", *(f"{c.errors:.0f}" for c in (case.stable, case.canary))),
+        ("5xx answers, or none", *(f"{c.errors:.0f}" for c in (case.stable, case.canary))),
         ("p99, at most", *(_milliseconds(p99_s(c)) for c in (case.stable, case.canary))),
         ("mean entropy, nats", *(_number(_ratio(c.entropy, c.entropies)) for c in (case.stable, case.canary))),
         (

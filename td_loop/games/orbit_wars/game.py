@@ -180,7 +180,7 @@ class OrbitWars:
 
         try:
             return self.answer(rule(state, seat))
-        except Exception:  # the same
+        except Exception:  # the last resort: whatever a state may hold, there is an answer
             return []
 
 
